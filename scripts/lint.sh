@@ -1,0 +1,32 @@
+#!/bin/sh
+# Format, lint, types and layers; every one is run, and the first failure does not hide the next.
+set -eu
+cd "$(dirname "$0")/.."
+PATH=$PWD/.venv/bin:$PATH
+failed=""
+
+step() {
+    echo "lint: $1"
+    shift
+    "$@" || failed="$failed $1"
+}
+
+# The wheel fetches pyright's own program through npm at its first run; a registry may stumble once.
+pyright_once() {
+    for _ in 1 2 3; do
+        pyright --version >/dev/null 2>&1 && break
+        sleep 2
+    done
+    pyright --warnings
+}
+
+export PYRIGHT_PYTHON_IGNORE_WARNINGS=1
+step "format" ruff format --check --quiet .
+step "rules" ruff check --quiet .
+step "types" pyright_once
+step "layers" lint-imports --no-cache
+[ -z "$failed" ] || {
+    echo "lint: failed:$failed" >&2
+    exit 1
+}
+echo "lint: clean"
