@@ -6,9 +6,10 @@ PATH=$PWD/.venv/bin:$PATH
 failed=""
 
 step() {
-    echo "lint: $1"
+    name=$1
+    echo "lint: $name"
     shift
-    "$@" || failed="$failed $1"
+    "$@" || failed="$failed $name"
 }
 
 # The wheel fetches pyright's own program through npm at its first run; a registry may stumble once.
@@ -24,7 +25,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS=1
 step "format" ruff format --check --quiet .
 step "rules" ruff check --quiet .
 step "types" pyright_once
-step "layers" lint-imports --no-cache
+step "layers" lint-imports --no-cache --no-logo
 [ -z "$failed" ] || {
     echo "lint: failed:$failed" >&2
     exit 1
