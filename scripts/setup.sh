@@ -56,13 +56,12 @@ install_uv() {
     rm -f "$one"
     return $result
 }
-install_with_uv() {
-    .venv/bin/uv pip install --quiet --python .venv/bin/python --require-hashes -r requirements.lock &&
-        .venv/bin/uv pip install --quiet --python .venv/bin/python --no-deps --no-build-isolation -e .
-}
-install_with_pip() {
-    .venv/bin/python -m pip install --quiet --require-hashes -r requirements.lock &&
-        .venv/bin/python -m pip install --quiet --no-deps --no-build-isolation -e .
+install_lock() {
+    if install_uv && .venv/bin/uv pip install --quiet --python .venv/bin/python --require-hashes -r requirements.lock; then
+        return 0
+    fi
+    say "uv did not manage it; going on with pip"
+    .venv/bin/python -m pip install --quiet --require-hashes -r requirements.lock
 }
 
 index=${PIP_INDEX_URL:-$(.venv/bin/python -m pip config get global.index-url 2>/dev/null || true)}
@@ -71,9 +70,9 @@ index=${PIP_INDEX_URL:-$(.venv/bin/python -m pip config get global.index-url 2>/
 export UV_PYTHON_DOWNLOADS=never UV_LINK_MODE="${UV_LINK_MODE:-copy}"
 
 say "installing from requirements.lock"
-if ! { install_uv && install_with_uv; }; then
-    say "uv did not manage it; going on with pip"
-    install_with_pip || die "the packages of requirements.lock could not be installed; see the message above (is the package index reachable?)"
-fi
+install_lock || die "the packages of requirements.lock could not be installed; see the message above (is the package index reachable?)"
+# The build tools are in the lock, so building needs no network.
+.venv/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable . ||
+    die "the package itself could not be installed; see the message above"
 printf '%s\n' "$wanted" >$STAMP
 say "done: .venv/bin/farhand"
