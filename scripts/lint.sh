@@ -12,19 +12,11 @@ step() {
     "$@" || failed="$failed $name"
 }
 
-# The wheel fetches pyright's own program through npm at its first run; a registry may stumble once.
-pyright_once() {
-    for _ in 1 2 3; do
-        pyright --version >/dev/null 2>&1 && break
-        sleep 2
-    done
-    pyright --warnings
-}
-
+# Off: it would ask the network whether there is a newer one.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS=1
 step "format" ruff format --check --quiet .
 step "rules" ruff check --quiet .
-step "types" pyright_once
+step "types" pyright --warnings
 step "layers" lint-imports --no-cache --no-logo
 [ -z "$failed" ] || {
     echo "lint: failed:$failed" >&2

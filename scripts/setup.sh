@@ -67,7 +67,7 @@ install_lock() {
 index=${PIP_INDEX_URL:-$(.venv/bin/python -m pip config get global.index-url 2>/dev/null || true)}
 [ -z "$index" ] || export UV_DEFAULT_INDEX="${UV_DEFAULT_INDEX:-$index}"
 [ -z "${PIP_CERT:-}" ] || export SSL_CERT_FILE="${SSL_CERT_FILE:-$PIP_CERT}"
-export UV_PYTHON_DOWNLOADS=never UV_LINK_MODE="${UV_LINK_MODE:-copy}"
+export UV_PYTHON_DOWNLOADS=never
 
 say "installing from requirements.lock"
 install_lock || die "the packages of requirements.lock could not be installed; see the message above (is the package index reachable?)"
