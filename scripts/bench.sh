@@ -1,6 +1,6 @@
 #!/bin/sh
 # Measures against the baselines in bench/ and writes bench/results.json.
-# usage: scripts/bench.sh short|long [arguments of python -m bench]
+# usage: scripts/bench.sh short|long [arguments of python -m bench.run]
 set -eu
 cd "$(dirname "$0")/.."
 length=${1:-long}
@@ -12,8 +12,9 @@ short | long) ;;
     exit 2
     ;;
 esac
-if [ ! -f bench/__main__.py ]; then
+if [ ! -f bench/run.py ]; then
     echo "bench: there is nothing to measure yet"
     exit 0
 fi
-exec .venv/bin/python -m bench --length "$length" "$@"
+[ "$length" = long ] || set -- --short "$@"
+exec .venv/bin/python -m bench.run "$@"
