@@ -1,0 +1,289 @@
+"""The verbs of an agent that holds an attempt: start, heartbeat, settle, release, refuse."""
+
+from dataclasses import dataclass
+
+from farhand.engine.case import EVENTS_PER_JOB_MAX, Case
+from farhand.engine.loss import Next, after, past_no_return
+from farhand.model.errors import Problem
+from farhand.model.job import (
+    HELD,
+    WAITING,
+    Actor,
+    Attempt,
+    Dialect,
+    Evidence,
+    Outcome,
+    State,
+    Verb,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """Where an agent says it is. `reason` counts only when `says_reason`; None then clears it."""
+
+    phase: str | None = None
+    reason: str | None = None
+    says_reason: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What an agent says happened. `digest` identifies the report for replays (SHA-256)."""
+
+    ok: bool
+    digest: bytes
+    cancelled: bool = False
+    uncertain: bool = False
+    error: str | None = None
+    retryable: bool = False
+    retry_after_ms: int | None = None
+    evidence: str | None = None
+    result: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """Answer to start and heartbeat: go on or not, and how long the lease now is."""
+
+    state: str
+    directive: str
+    lease_ms: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """Answer to settle, release and refuse: the state the job went to."""
+
+    state: str
+    replay: bool = False
+
+
+def accept(case: Case, attempt: Attempt) -> None:
+    """Turn an offer into an accepted attempt; from now on it counts as a try."""
+    if attempt.accepted_at is not None:
+        return
+    attempt.accepted_at = case.now
+    case.job.tries += 1
+    if case.job.accepted_at is None:
+        case.job.accepted_at = case.now
+    case.touch(attempt)
+
+
+def start(case: Case, attempt: Attempt | None, actor: Actor, progress: Progress) -> Held | Problem:
+    """The agent begins. Under a cancel or abort nothing starts and the directive says so."""
+    if attempt is None or not attempt.open:
+        return stale(case)
+    accept(case, attempt)
+    _renew(case, attempt)
+    if case.directive() != "continue" and attempt.started_at is None:
+        case.plan()
+        return _held(case, attempt)
+    if attempt.started_at is None:
+        attempt.started_at = case.now
+        _note(case, attempt, progress)
+        case.move(Verb.START, State.RUNNING, actor, attempt=attempt.number, reason=progress.phase)
+    else:
+        _report(case, attempt, actor, progress)
+    case.plan()
+    return _held(case, attempt)
+
+
+def fetch_payload(case: Case, attempt: Attempt | None, actor: Actor) -> Held | Problem:
+    """A seed agent takes the payload: its start and its point of no return.
+
+    Under a cancel request nothing has happened yet, so the job is cancelled here.
+    """
+    if attempt is None or not attempt.open:
+        return stale(case)
+    if attempt.dialect == Dialect.SEED and attempt.started_at is None and case.directive() != "continue":
+        case.end(attempt, Outcome.CANCELLED)
+        step = after(case, attempt, lost_reason="")
+        _apply(case, attempt, actor, Verb.SETTLE if step.state == State.CANCELLED else Verb.RELEASE, step)
+        return Problem("payload-gone", "the job was cancelled before it was fetched; ask for the next one")
+    if attempt.dialect != Dialect.SEED or attempt.started_at is not None:
+        return _held(case, attempt)
+    held = start(case, attempt, actor, Progress())
+    attempt.no_return = int(case.policy.no_return_phase is not None)
+    return held
+
+
+def heartbeat(case: Case, attempt: Attempt | None, actor: Actor, progress: Progress) -> Held | Problem:
+    """Renew the lease, take note of phase and reason, and pass on the directive."""
+    if attempt is None or not attempt.open:
+        return stale(case)
+    accept(case, attempt)
+    _renew(case, attempt)
+    _report(case, attempt, actor, progress)
+    case.plan()
+    return _held(case, attempt)
+
+
+def settle(case: Case, attempt: Attempt | None, actor: Actor, report: Report) -> Settled | Problem:
+    """Take the agent's word for how its attempt ended; what really happened wins."""
+    if attempt is None:
+        return stale(case)
+    if not attempt.open:
+        return _settle_closed(case, attempt, actor, report)
+    accept(case, attempt)
+    attempt.digest = report.digest
+    attempt.retryable = int(report.retryable)
+    if report.ok:
+        case.end(attempt, Outcome.SUCCEEDED)
+        _succeed(case, attempt, actor, report)
+    elif report.uncertain:
+        case.end(attempt, Outcome.LOST, error=report.error)
+        reason = report.error or "the agent cannot say what happened"
+        _apply(case, attempt, actor, Verb.RECLAIM, after(case, attempt, lost_reason=reason))
+    else:
+        cancelled = report.cancelled and case.job.cancel_requested_at is not None
+        outcome = Outcome.CANCELLED if cancelled else Outcome.FAILED
+        error = report.error or ("cancelled at the device" if report.cancelled else None)
+        case.end(attempt, outcome, error=error)
+        step = after(case, attempt, lost_reason="", retry_after_ms=report.retry_after_ms)
+        _apply(case, attempt, actor, Verb.SETTLE, step)
+        if report.result is not None and case.job.state == State.FAILED:
+            case.job.result = report.result
+    attempt.settled_to = case.job.state
+    return Settled(state=case.job.state)
+
+
+def release(
+    case: Case, attempt: Attempt | None, actor: Actor, *, refuse: bool, reason: str | None
+) -> Settled | Problem:
+    """Give the work back uncounted (drain) or say that this agent will not do it (refuse)."""
+    if attempt is None or not attempt.open:
+        if attempt is not None and attempt.outcome in (Outcome.RELEASED, Outcome.REFUSED):
+            return Settled(state=attempt.settled_to or case.job.state, replay=True)
+        return stale(case)
+    risky = case.policy.on_lost_running != "queued"
+    if past_no_return(case.policy, attempt) and risky:
+        return Problem(
+            "no-return",
+            "the work may already have happened, so it cannot be given back; report a result instead",
+            job_state=case.job.state,
+        )
+    if attempt.accepted_at is not None:
+        case.job.tries -= 1
+    case.end(attempt, Outcome.REFUSED if refuse else Outcome.RELEASED, error=reason)
+    if refuse:
+        case.refused_by.append(attempt.agent_id)
+    step = after(case, attempt, lost_reason="")
+    verb = Verb.REFUSE if refuse else Verb.RELEASE
+    if step.state == State.QUEUED:
+        step = Next(state=State.QUEUED, reason=reason)
+    _apply(case, attempt, actor, verb, step)
+    attempt.settled_to = case.job.state
+    return Settled(state=case.job.state)
+
+
+def reclaim(case: Case, attempt: Attempt, actor: Actor, reason: str) -> None:
+    """Take an attempt back whose lease is lost."""
+    outcome = Outcome.UNACCEPTED if attempt.accepted_at is None else Outcome.LOST
+    case.end(attempt, outcome, error=reason)
+    _apply(case, attempt, actor, Verb.RECLAIM, after(case, attempt, lost_reason=reason))
+
+
+def stale(case: Case) -> Problem:
+    """The answer to a write whose lease is not, or no longer, the caller's."""
+    state = case.job.state
+    return Problem(
+        "stale-claim",
+        f"this attempt is no longer yours; the job is {state}. Stop working on it and ask for the next job",
+        job_state=state,
+    )
+
+
+def _settle_closed(case: Case, attempt: Attempt, actor: Actor, report: Report) -> Settled | Problem:
+    job = case.job
+    if attempt.digest == report.digest and attempt.settled_to is not None:
+        return Settled(state=attempt.settled_to, replay=True)
+    newest = attempt.number == job.attempt
+    lost = attempt.outcome in (Outcome.LOST, Outcome.UNACCEPTED)
+    if newest and lost and report.ok and (job.state in WAITING or job.state == State.UNCERTAIN):
+        attempt.outcome = Outcome.SUCCEEDED
+        _succeed(case, attempt, actor, report)
+        return _settled_late(case, attempt, report)
+    if newest and lost and job.state == State.UNCERTAIN and not report.ok and not report.uncertain:
+        attempt.outcome = Outcome.FAILED
+        attempt.error = report.error
+        job.error = report.error or "the agent reported a failure without saying why"
+        job.reason = "reported after the lease was lost"
+        case.move(Verb.SETTLE, State.FAILED, actor, attempt=attempt.number, reason=job.error)
+        case.plan()
+        return _settled_late(case, attempt, report)
+    if job.version < EVENTS_PER_JOB_MAX:
+        said = "success" if report.ok else "failure"
+        data = '{"digest":"' + report.digest.hex() + '","said":"' + said + '"}'
+        case.append(Verb.LATE_RESULT, job.state, actor, attempt=attempt.number, data=data)
+    return stale(case)
+
+
+def _settled_late(case: Case, attempt: Attempt, report: Report) -> Settled:
+    attempt.digest = report.digest
+    attempt.settled_to = case.job.state
+    case.touch(attempt)
+    return Settled(state=case.job.state)
+
+
+def _succeed(case: Case, attempt: Attempt, actor: Actor, report: Report) -> None:
+    job = case.job
+    job.evidence = report.evidence or Evidence.REPORTED
+    job.error = None
+    job.reason = None
+    job.result = report.result
+    for sibling in case.open_attempts():
+        case.end(sibling, Outcome.SUPERSEDED)
+    case.move(Verb.SETTLE, State.DONE, actor, attempt=attempt.number, reason=job.evidence)
+    case.plan()
+
+
+def _apply(case: Case, attempt: Attempt, actor: Actor, verb: Verb, step: Next) -> None:
+    job = case.job
+    if step.state not in HELD:
+        job.reason = step.reason
+        job.phase = None
+    if step.error is not None:
+        job.error = step.error
+    if step.run_at is not None:
+        job.run_at = step.run_at
+    note = step.error or step.reason or attempt.error
+    data = None if step.run_at is None else '{"run_at":' + str(step.run_at) + "}"
+    case.move(verb, step.state, actor, attempt=attempt.number, reason=note, data=data)
+    case.plan()
+
+
+def _renew(case: Case, attempt: Attempt) -> None:
+    policy = case.policy
+    lease = policy.seed_lease_ms if attempt.dialect == Dialect.SEED else policy.lease_ms
+    attempt.lease_until = case.now + lease
+    case.touch(attempt)
+
+
+def _note(case: Case, attempt: Attempt, progress: Progress) -> None:
+    if progress.phase is not None:
+        case.job.phase = progress.phase
+        if progress.phase == case.policy.no_return_phase:
+            attempt.no_return = 1
+    if progress.says_reason:
+        case.job.reason = progress.reason
+
+
+def _report(case: Case, attempt: Attempt, actor: Actor, progress: Progress) -> None:
+    job = case.job
+    before = (job.phase, job.reason)
+    _note(case, attempt, progress)
+    if (job.phase, job.reason) == before or job.version >= EVENTS_PER_JOB_MAX:
+        return
+    note = ": ".join(part for part in (job.phase, job.reason) if part)
+    case.append(Verb.REPORT, job.state, actor, attempt=attempt.number, reason=note or None)
+
+
+def _held(case: Case, attempt: Attempt) -> Held:
+    return Held(
+        state=case.job.state,
+        directive=case.directive(),
+        lease_ms=max(0, attempt.lease_until - case.now),
+        attempt=attempt.number,
+    )

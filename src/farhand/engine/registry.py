@@ -1,0 +1,68 @@
+"""Agents, devices and keys as the engine holds them."""
+
+from dataclasses import dataclass
+from typing import Final
+
+ONLINE_MS: Final = 60_000
+AGENT_STATES: Final = ("pending", "active", "paused", "draining", "revoked")
+AGENT_GRANTS: Final = ("agent.work", "commands.process")
+DEFAULT_AGENT_GRANTS: Final = ("agent.work",)
+CLIENT_GRANTS: Final = (
+    "jobs.submit",
+    "jobs.read",
+    "jobs.manage",
+    "printers.read",
+    "agents.read",
+    "agents.manage",
+    "keys.manage",
+    "metrics.read",
+    "audit.read",
+    "results.secret",
+)
+
+
+@dataclass(slots=True)
+class Agent:
+    """One agent row. Field order is the column order of the `{agent_columns}` token."""
+
+    id: bytes
+    org_id: int
+    name: str
+    live_name: str | None
+    dialect: str
+    state: str
+    approved_by: str | None
+    version: str | None
+    runtime: str | None
+    address: str | None
+    grants: str
+    capabilities: int
+    owner_id: bytes | None
+    code_digest: bytes | None
+    code_expires_at: int | None
+    code_tries: int
+    first_seen_at: int
+    last_seen_at: int | None
+    created_at: int
+
+
+@dataclass(slots=True)
+class Device:
+    """One device row. Field order is the column order of the `{device_columns}` token."""
+
+    id: bytes
+    org_id: int
+    agent_id: bytes
+    number: int
+    name: str
+    kind: str
+    capabilities: str
+    state: str
+    reason: str | None
+    gone_at: int | None
+    created_at: int
+
+
+def online(last_seen_at: int | None, now: int) -> bool:
+    """Whether an agent was seen within the last minute."""
+    return last_seen_at is not None and now - last_seen_at <= ONLINE_MS

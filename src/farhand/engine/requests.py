@@ -1,0 +1,155 @@
+"""What the engine's verbs are asked and what they answer."""
+
+from dataclasses import dataclass, field
+
+from farhand.engine.attempt import Progress, Report
+from farhand.model.job import Actor, Attempt, Dialect, Job, Submission
+from farhand.model.policy import Policy
+
+NO_PROGRESS = Progress()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submit:
+    """Write down one job. With an idempotency key the fingerprint (SHA-256) decides repeats.
+
+    `reserved` says that the key was taken beforehand, by a Reserve of this very request.
+    """
+
+    submission: Submission
+    policy: Policy
+    idempotency_key: str | None = None
+    fingerprint: bytes | None = None
+    reserved: bool = False
+    retry_of: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reserve:
+    """Take an idempotency key before its request's outside work begins, or let it go again."""
+
+    org_id: int
+    key: str
+    fingerprint: bytes
+    drop: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submitted:
+    """The job that now stands for the request; `created` is False for an idempotent repeat."""
+
+    job_id: bytes
+    state: str
+    created: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """Ask for work in `lanes`, at most `max` jobs and `per_lane` from each.
+
+    `capabilities` is the bit set of what the agent can do. With `hold` the job's device is
+    taken in the same transaction, and a device that is held gives nothing.
+    """
+
+    org_id: int
+    agent_id: bytes
+    lanes: tuple[bytes, ...]
+    max: int = 1
+    per_lane: int = 32
+    accept: bool = False
+    accept_ms: int = 10_000
+    poll_id: str | None = None
+    dialect: Dialect = Dialect.NATIVE
+    capabilities: int = 0
+    device_id: bytes | None = None
+    hold: bool = False
+
+
+@dataclass(slots=True)
+class Claimed:
+    """One job handed out, with its attempt, its policy and its payload when that is inline."""
+
+    job: Job
+    attempt: Attempt
+    policy: Policy
+    body: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Act:
+    """An agent's write about an attempt. Without a token it means the agent's own open attempt."""
+
+    org_id: int
+    job_id: bytes
+    agent_id: bytes
+    token: bytes | None = None
+    progress: Progress = NO_PROGRESS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settle:
+    """An agent's report about its attempt, and optionally the claim to make in the same step."""
+
+    act: Act
+    report: Report
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """An agent gives an attempt back, or refuses it."""
+
+    act: Act
+    refuse: bool = False
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """A person's verb on a job."""
+
+    org_id: int
+    job_id: bytes
+    actor: Actor
+    note: str | None = None
+    done: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retry:
+    """Submit a finished or uncertain job again under the policy now in force."""
+
+    order: Order
+    policy: Policy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFilter:
+    """Which jobs a list shows; None means any. `before` is the seq of the last one seen."""
+
+    org_id: int
+    state: str | None = None
+    kind: str | None = None
+    device_id: bytes | None = None
+    agent_id: bytes | None = None
+    tag: str | None = None
+    source: str | None = None
+    before: int | None = None
+    limit: int = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PayloadPlace:
+    """Where a job's payload lies: inline in `body`, or in the payload store under its SHA-256."""
+
+    size: int
+    body: bytes | None
+    sha256: bytes | None
+
+
+@dataclass(slots=True)
+class Touched:
+    """What a committed transaction changed that somebody may wait for."""
+
+    lanes: set[bytes] = field(default_factory=set[bytes])
+    jobs: set[bytes] = field(default_factory=set[bytes])
+    agents: set[bytes] = field(default_factory=set[bytes])

@@ -1,0 +1,1 @@
+"""What a job, an attempt, an agent and a policy are. Pure; standard library only."""

@@ -1,0 +1,1 @@
+"""The one Store over two thin Database adapters, its SQL, its migrations, and payload stores."""

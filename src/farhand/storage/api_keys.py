@@ -1,0 +1,91 @@
+"""Rows of API keys: what clients authenticate with."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from farhand.model.clock import Clock
+from farhand.model.errors import Problem
+from farhand.model.ids import new_id
+from farhand.storage.database import Database
+from farhand.storage.registry_rows import REGISTRY_CHANGED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiKey:
+    """One API key without the secret."""
+
+    id: bytes
+    name: str
+    grants: tuple[str, ...]
+    created_at: int
+    revoked_at: int | None = None
+    org_id: int = 1
+    user_id: bytes | None = None
+
+
+class ApiKeyRows:
+    """API keys; `announce` is called after each change."""
+
+    def __init__(self, database: Database, clock: Clock, announce: Callable[[], None]) -> None:
+        self._database = database
+        self._clock = clock
+        self._announce = announce
+
+    async def create(self, org_id: int, name: str, digest: bytes, grants: list[str]) -> ApiKey | Problem:
+        """Store a new key by its digest."""
+        now = self._clock.now_ms()
+        async with self._database.transaction() as tx:
+            user = await tx.one("org_user", {"org_id": org_id})
+            params: dict[str, object] = {
+                "id": new_id(now),
+                "org_id": org_id,
+                "user_id": user[0] if user is not None else None,
+                "name": name,
+                "digest": digest,
+                "grants": json.dumps(grants),
+                "now": now,
+            }
+            if not await tx.each("insert_api_key", [params]):
+                return Problem(
+                    "name-conflict", f"there is already a key called {name!r}; revoke it or choose another"
+                )
+            await tx.notify(REGISTRY_CHANGED)
+        self._announce()
+        return ApiKey(id=bytes(params["id"]), name=name, grants=tuple(grants), created_at=now)  # pyright: ignore[reportArgumentType]  (made above)
+
+    async def find(self, digest: bytes) -> ApiKey | None:
+        """The key in force behind a digest."""
+        async with self._database.read() as reader:
+            row = await reader.one("api_key", {"digest": digest})
+        if row is None:
+            return None
+        return ApiKey(
+            id=row[0],
+            org_id=row[1],
+            user_id=row[2],
+            name=row[3],
+            grants=tuple(json.loads(row[4])),
+            created_at=row[5],
+        )
+
+    async def list(self, org_id: int) -> list[ApiKey]:
+        """All keys by name, revoked ones included."""
+        async with self._database.read() as reader:
+            rows = await reader.all("list_api_keys", {"org_id": org_id})
+        return [
+            ApiKey(
+                id=row[0], name=row[1], grants=tuple(json.loads(row[2])), created_at=row[3], revoked_at=row[4]
+            )
+            for row in rows
+        ]
+
+    async def revoke(self, org_id: int, key_id: bytes) -> Problem | None:
+        """Stop a key from working, at once."""
+        async with self._database.transaction() as tx:
+            params = {"id": key_id, "org_id": org_id, "now": self._clock.now_ms()}
+            if not await tx.run("revoke_api_key", params):
+                return Problem("not-found", "there is no such key, or it is already revoked")
+            await tx.notify(REGISTRY_CHANGED)
+        self._announce()
+        return None

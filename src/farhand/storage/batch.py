@@ -1,0 +1,150 @@
+"""One batch of requests in one transaction: verbs on jobs, submits, what is due, then claims."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from farhand.engine.requests import Claim, Claimed, Reserve, Retry, Submit, Submitted
+from farhand.engine.sweep import sweep
+from farhand.engine.wakeups import Hub, Ticket
+from farhand.model.errors import Problem
+from farhand.storage.capabilities import Capabilities
+from farhand.storage.claiming import claim
+from farhand.storage.session import Session
+from farhand.storage.submitting import insert_many, reserve
+from farhand.storage.verbs import Answer, act_key, on_case, retry
+
+SWEEP_LIMIT = 200
+INLINE_WITH_CLAIM = 256 * 1024
+
+
+@dataclass(slots=True, eq=False)
+class Work:
+    """One request in the queue of the writer.
+
+    `ticket` waits for the claim that this is, or for the claim to make in the same step as
+    another verb, whatever becomes of that one.
+    """
+
+    verb: str
+    request: object
+    ticket: Ticket | None = None
+
+
+@dataclass(slots=True)
+class Results:
+    """What a batch came to; handed to the callers after the commit."""
+
+    answers: dict[int, object] = field(default_factory=dict[int, object])
+    claims: dict[int, list[Claimed]] = field(default_factory=dict[int, list[Claimed]])
+    handed: list[tuple[Ticket, list[Claimed]]] = field(default_factory=list[tuple[Ticket, list[Claimed]]])
+    swept: int = 0
+
+
+async def run_batch(
+    session: Session, works: list[Work], *, hub: Hub, capabilities: Capabilities, due: bool
+) -> Results:
+    """Run every request. Verbs on one job run in the order they came; claims see all of it."""
+    results = Results()
+    await _run_on_cases(session, works, results, capabilities)
+    await _run_submits(session, works, results, capabilities)
+    for work in works:
+        if isinstance(work.request, Reserve):
+            results.answers[id(work)] = await _run_reserve(session, work.request)
+    await session.flush()
+    if due or any(work.verb == "sweep" for work in works):
+        results.swept = await _run_sweep(session)
+        for work in works:
+            if work.verb == "sweep":
+                results.answers[id(work)] = results.swept
+    await _run_claims(session, works, results)
+    await _hand_off(session, hub, results)
+    await _attach_bodies(session, results)
+    await session.finish()
+    return results
+
+
+async def _run_on_cases(
+    session: Session, works: list[Work], results: Results, capabilities: Capabilities
+) -> None:
+    mine = [work for work in works if work.verb not in ("submit", "claim", "sweep", "reserve")]
+    if not mine:
+        return
+    await session.load(act_key(work.request) for work in mine)
+    for work in mine:
+        if isinstance(work.request, Retry):
+            answer: Answer = await retry(session, work.request, capabilities.names)
+        else:
+            answer = on_case(session, work.verb, work.request)
+        results.answers[id(work)] = answer
+    await session.flush()
+
+
+async def _run_submits(
+    session: Session, works: list[Work], results: Results, capabilities: Capabilities
+) -> None:
+    mine = [work for work in works if isinstance(work.request, Submit)]
+    if not mine:
+        return
+    requests: list[tuple[Submit, int]] = []
+    for work in mine:
+        request = work.request
+        if isinstance(request, Submit):
+            requests.append((request, await capabilities.bits(session.tx, request.submission.requires)))
+    for work, answer in zip(mine, await insert_many(session, requests), strict=True):
+        results.answers[id(work)] = answer
+
+
+async def _run_reserve(session: Session, request: Reserve) -> Submitted | Problem | None:
+    if request.drop:
+        await session.tx.run("drop_key", {"org_id": request.org_id, "key": request.key})
+        return None
+    return await reserve(session, request)
+
+
+async def _run_sweep(session: Session) -> int:
+    rows = await session.tx.all("lock_due", {"now": session.now, "limit": SWEEP_LIMIT})
+    for case in await session.adopt_rows(rows):
+        sweep(case)
+    await session.flush()
+    return len(rows)
+
+
+async def _run_claims(session: Session, works: list[Work], results: Results) -> None:
+    for work in works:
+        ticket = work.ticket
+        if isinstance(work.request, Claim):
+            results.claims[id(work)] = await claim(session, work.request)
+        elif ticket is not None:
+            results.claims[id(work)] = await claim(session, ticket.request)
+        else:
+            continue
+        await session.flush()
+
+
+async def _hand_off(session: Session, hub: Hub, results: Results) -> None:
+    """Answer parked claims of lanes that got work in this very transaction."""
+    ready = Counter({lane: n for lane, n in session.ready.items() if n > 0})
+    while ready:
+        tickets = hub.take(ready)
+        if not tickets:
+            return
+        for ticket in tickets:
+            results.handed.append((ticket, []))
+            jobs = await claim(session, ticket.request)
+            await session.flush()
+            results.handed[-1] = (ticket, jobs)
+            for claimed in jobs:
+                ready[claimed.job.lane] -= 1
+        ready = Counter({lane: n for lane, n in ready.items() if n > 0})
+
+
+async def _attach_bodies(session: Session, results: Results) -> None:
+    """Put small inline payloads beside the jobs handed out, sparing the agent a request."""
+    claimed = [c for jobs in results.claims.values() for c in jobs]
+    claimed += [c for _, jobs in results.handed for c in jobs]
+    for entry in claimed:
+        size = entry.job.payload_size
+        if entry.attempt.dialect == "native" and size is not None and size <= INLINE_WITH_CLAIM:
+            row = await session.tx.one("payload_place", {"job_seq": entry.job.seq})
+            if row is not None:
+                entry.body = row[1]

@@ -1,0 +1,240 @@
+"""PostgreSQL through asyncpg: a few writing connections, statements pipelined per batch."""
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg as untyped  # pyright: ignore[reportMissingTypeStubs]  (ships none)
+
+from farhand.storage.database import DatabaseGone, GuardFailed, Params, Row, StatementFailed
+from farhand.storage.migrate import migrations
+from farhand.storage.statements import Statement, load
+
+asyncpg: Any = untyped
+CHANNEL = "farhand"
+_MIGRATION_LOCK = 0x66617268
+# Without these the planner chooses plans that cost 300 times more at a million queued jobs.
+_HOT = {
+    "jit": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "enable_seqscan": "off",
+    "plan_cache_mode": "force_generic_plan",
+    "application_name": "farhand",
+}
+_READ = {"jit": "off", "application_name": "farhand"}
+_TRANSIENT = (
+    asyncpg.exceptions.DeadlockDetectedError,
+    asyncpg.exceptions.SerializationError,
+    asyncpg.exceptions.QueryCanceledError,
+    asyncpg.exceptions.LockNotAvailableError,
+)
+_GONE = (OSError, asyncpg.exceptions.InterfaceError, asyncpg.exceptions.ConnectionDoesNotExistError)
+
+
+class PgReads:
+    """Named statements on one connection."""
+
+    def __init__(self, connection: Any, statements: dict[str, Statement]) -> None:
+        self._connection = connection
+        self._statements = statements
+
+    async def all(self, name: str, params: Params) -> Sequence[Row]:
+        """All rows."""
+        statement = self._statements[name]
+        with _translated(name):
+            return await self._connection.fetch(statement.text, *[params[key] for key in statement.params])
+
+    async def one(self, name: str, params: Params) -> Row | None:
+        """The first row, or None."""
+        rows = await self.all(name, params)
+        return rows[0] if rows else None
+
+
+class PgTx(PgReads):
+    """The open transaction of one writing connection."""
+
+    async def run(self, name: str, params: Params) -> int:
+        """The number of rows changed."""
+        statement = self._statements[name]
+        with _translated(name):
+            status: str = await self._connection.execute(
+                statement.text, *[params[key] for key in statement.params]
+            )
+        return int(status.rsplit(" ", 1)[-1])
+
+    async def each(self, name: str, rows: Sequence[Params]) -> list[Row]:
+        """Run a statement once per entry, pipelined; the rows of all of them in order."""
+        if not rows:
+            return []
+        if len(rows) == 1:
+            return list(await self.all(name, rows[0]))
+        statement = self._statements[name]
+        with _translated(name):
+            return await self._connection.fetchmany(statement.text, _arguments(statement, rows))
+
+    async def bulk(self, name: str, rows: Sequence[Params]) -> None:
+        """Run a statement once per entry, pipelined, for its effect."""
+        if not rows:
+            return
+        statement = self._statements[name]
+        with _translated(name):
+            await self._connection.executemany(statement.text, _arguments(statement, rows))
+
+    async def guarded(self, name: str, rows: Sequence[Params]) -> None:
+        """Run an update once per entry, pipelined. Raises GuardFailed unless each changed one row."""
+        if not rows:
+            return
+        statement = self._statements[name]
+        text = statement.text + " RETURNING 1"
+        with _translated(name):
+            done = await self._connection.fetchmany(text, _arguments(statement, rows))
+        if len(done) != len(rows):
+            raise GuardFailed(name)
+
+    async def notify(self, message: str) -> None:
+        """Tell other server processes on commit."""
+        with _translated("notify"):
+            await self._connection.execute("SELECT pg_notify($1, $2)", CHANNEL, message)
+
+
+def _arguments(statement: Statement, rows: Sequence[Params]) -> list[list[object]]:
+    return [[params[key] for key in statement.params] for params in rows]
+
+
+@contextlib.contextmanager
+def _translated(name: str) -> Any:
+    try:
+        yield
+    except _TRANSIENT as error:
+        raise StatementFailed(f"{name}: {error}", transient=True) from error
+    except asyncpg.exceptions.PostgresConnectionError as error:
+        raise DatabaseGone(f"{name}: {error}") from error
+    except asyncpg.exceptions.PostgresError as error:
+        raise StatementFailed(f"{name}: {error}") from error
+    except _GONE as error:
+        raise DatabaseGone(f"{name}: {error}") from error
+
+
+async def _prepare(connection: Any) -> None:
+    await connection.set_type_codec(
+        "uuid", schema="pg_catalog", format="binary", encoder=bytes, decoder=bytes
+    )
+
+
+class PostgresDatabase:
+    """A PostgreSQL database, shared by any number of server processes."""
+
+    shared = True
+
+    def __init__(self, url: str, *, writers: int = 2, readers: int = 6) -> None:
+        self.writers = writers
+        self.slot = secrets.randbelow(1 << 31)
+        self._url = url
+        self._reader_count = readers
+        self._statements = load("postgres")
+        self._write_pool: Any = None
+        self._read_pool: Any = None
+        self._listener: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Connect and migrate. Raises DatabaseGone when the server cannot be reached."""
+        try:
+            await self._migrate()
+            self._write_pool = await self._pool(_HOT, self.writers)
+            self._read_pool = await self._pool(_READ, self._reader_count)
+        except (OSError, asyncpg.exceptions.PostgresError, ValueError) as error:
+            raise DatabaseGone(f"cannot open the PostgreSQL database: {error}") from error
+
+    async def _pool(self, settings: dict[str, str], size: int) -> Any:
+        return await asyncpg.create_pool(
+            self._url,
+            min_size=1,
+            max_size=size,
+            init=_prepare,
+            server_settings=settings,
+            command_timeout=30,
+            max_inactive_connection_lifetime=0,
+        )
+
+    async def _migrate(self) -> None:
+        connection: Any = await asyncpg.connect(self._url, timeout=15)
+        try:
+            async with connection.transaction():
+                await connection.execute("SELECT pg_advisory_xact_lock($1)", _MIGRATION_LOCK)
+                await connection.execute(self._statements["create_migrations"].text)
+                rows = await connection.fetch(self._statements["applied_migrations"].text)
+                for text in migrations("postgres", {row[0] for row in rows}):
+                    await connection.execute(text)
+        finally:
+            await connection.close()
+
+    async def close(self) -> None:
+        """Close every connection; safe to call twice."""
+        if self._listener is not None:
+            self._listener.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._listener
+            self._listener = None
+        for pool in (self._write_pool, self._read_pool):
+            if pool is not None:
+                await pool.close()
+        self._write_pool = self._read_pool = None
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncGenerator[PgTx]:
+        """A READ COMMITTED transaction on a writing connection."""
+        if self._write_pool is None:
+            raise DatabaseGone("the database is closed")
+        with _translated("transaction"):
+            async with self._write_pool.acquire(timeout=15) as connection, connection.transaction():
+                yield PgTx(connection, self._statements)
+
+    @asynccontextmanager
+    async def read(self) -> AsyncGenerator[PgReads]:
+        """A reading connection."""
+        if self._read_pool is None:
+            raise DatabaseGone("the database is closed")
+        with _translated("read"):
+            async with self._read_pool.acquire(timeout=15) as connection:
+                yield PgReads(connection, self._statements)
+
+    async def listen(self, heard: Callable[[str], Awaitable[None]]) -> None:
+        """Hear other processes; a lost connection is made again, since hints may be missed anyway."""
+        ready = asyncio.Event()
+        self._listener = asyncio.create_task(self._listen(heard, ready))
+        await ready.wait()
+
+    async def _listen(self, heard: Callable[[str], Awaitable[None]], ready: asyncio.Event) -> None:
+        while True:
+            messages: asyncio.Queue[str | None] = asyncio.Queue()
+
+            def arrived(
+                _connection: object,
+                _pid: int,
+                _channel: str,
+                payload: str,
+                queue: asyncio.Queue[str | None] = messages,
+            ) -> None:
+                queue.put_nowait(payload)
+
+            def lost(_connection: object, queue: asyncio.Queue[str | None] = messages) -> None:
+                queue.put_nowait(None)
+
+            try:
+                connection: Any = await asyncpg.connect(self._url, timeout=15)
+            except (OSError, asyncpg.exceptions.PostgresError):
+                ready.set()
+                await asyncio.sleep(1)
+                continue
+            connection.add_termination_listener(lost)
+            try:
+                await connection.add_listener(CHANNEL, arrived)
+                ready.set()
+                while (message := await messages.get()) is not None:
+                    await heard(message)
+            finally:
+                connection.terminate()

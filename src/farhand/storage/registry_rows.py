@@ -1,0 +1,325 @@
+"""Rows of agents, devices and keys."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from farhand.engine.enrolment import (
+    CODE_MS,
+    PENDING_MS,
+    Pending,
+    Registered,
+    Registration,
+    check_code,
+    code_digest,
+    inbox_bounds,
+    name_taken,
+    revoked,
+    user_code,
+)
+from farhand.engine.registry import DEFAULT_AGENT_GRANTS, Agent, Device
+from farhand.model.clock import Clock
+from farhand.model.errors import Problem
+from farhand.model.ids import new_id
+from farhand.model.job import Actor
+from farhand.storage.capabilities import Capabilities
+from farhand.storage.database import Database, Tx
+from farhand.storage.devices import upsert_devices
+from farhand.storage.statements import columns
+
+AGENT_COLUMNS = tuple(columns(Agent))
+REGISTRY_CHANGED = ";;r"
+
+
+def agent_params(agent: Agent) -> dict[str, object]:
+    """An agent as statement parameters."""
+    return {name: getattr(agent, name) for name in AGENT_COLUMNS}
+
+
+class RegistryRows:
+    """Agents, their keys and devices, and API keys.
+
+    `changed` callbacks run after each commit here, and when another process says so.
+    """
+
+    def __init__(self, database: Database, clock: Clock, capabilities: Capabilities) -> None:
+        self.changed: list[Callable[[], None]] = []
+        self._database = database
+        self._clock = clock
+        self._capabilities = capabilities
+
+    def announce(self) -> None:
+        """Tell whoever caches registry rows that they may be out of date."""
+        for callback in self.changed:
+            callback()
+
+    async def register(self, request: Registration) -> Registered | Pending | Problem:
+        """An agent presents itself: known, let in, put into the inbox or refused."""
+        async with self._database.transaction() as tx:
+            answer = await self._register(tx, request)
+            await tx.notify(REGISTRY_CHANGED)
+        self.announce()
+        return answer
+
+    async def _register(self, tx: Tx, request: Registration) -> Registered | Pending | Problem:
+        now = self._clock.now_ms()
+        row = await tx.one("agent_by_key", {"digest": request.key_digest})
+        holder = await tx.one("agent_by_name", {"org_id": request.org_id, "name": request.name})
+        agent = Agent(*row) if row is not None else None
+        if holder is not None and (agent is None or holder[0] != agent.id):
+            return name_taken(request.name)
+        if agent is not None and agent.state == "pending" and now - agent.created_at > PENDING_MS:
+            await self._drop(tx, agent)
+            agent = None
+        if agent is None:
+            if not request.open_enrolment:
+                return await self._enqueue(tx, request, now)
+            agent = self._new_agent(request, now, state="active", approved_by="open")
+            await self._insert(tx, agent, request.key_digest, now)
+        if agent.state == "pending":
+            return await self._still_pending(tx, agent, request, now)
+        if agent.state == "revoked":
+            return revoked()
+        if agent.live_name != request.name:
+            return Problem(
+                "name-taken", f"this key belongs to the agent {agent.name!r}; register under that name"
+            )
+        await self._refresh(tx, agent, request, now)
+        devices: list[Device] = []
+        if request.devices is not None:
+            devices = await upsert_devices(tx, agent, request.devices, now)
+        return Registered(agent=agent, devices=devices)
+
+    def _new_agent(self, request: Registration, now: int, *, state: str, approved_by: str | None) -> Agent:
+        return Agent(
+            id=new_id(now),
+            org_id=request.org_id,
+            name=request.name,
+            live_name=request.name if state == "active" else None,
+            dialect=request.dialect,
+            state=state,
+            approved_by=approved_by,
+            version=request.version,
+            runtime=request.runtime,
+            address=request.address,
+            grants=json.dumps(DEFAULT_AGENT_GRANTS),
+            capabilities=0,
+            owner_id=None,
+            code_digest=None,
+            code_expires_at=None,
+            code_tries=0,
+            first_seen_at=now,
+            last_seen_at=now,
+            created_at=now,
+        )
+
+    async def _insert(self, tx: Tx, agent: Agent, key_digest: bytes, now: int) -> bool:
+        if not await tx.each("insert_agent", [agent_params(agent)]):
+            return False
+        key = {"digest": key_digest, "org_id": agent.org_id, "agent_id": agent.id, "now": now}
+        return bool(await tx.each("insert_agent_key", [key]))
+
+    async def _enqueue(self, tx: Tx, request: Registration, now: int) -> Pending | Problem:
+        rows = await tx.all("pending_agents", {"org_id": request.org_id, "limit": 1000})
+        waiting: list[Agent] = []
+        for entry in (Agent(*row) for row in rows):
+            if now - entry.created_at > PENDING_MS:
+                await self._drop(tx, entry)
+            else:
+                waiting.append(entry)
+        full = inbox_bounds(waiting, request.address)
+        if full is not None:
+            return full
+        agent = self._new_agent(request, now, state="pending", approved_by=None)
+        await self._insert(tx, agent, request.key_digest, now)
+        return await self._still_pending(tx, agent, request, now)
+
+    async def _still_pending(self, tx: Tx, agent: Agent, request: Registration, now: int) -> Pending:
+        if agent.code_expires_at is None or agent.code_expires_at <= now:
+            agent.code_expires_at = now + CODE_MS
+            agent.code_digest = code_digest(user_code(request.key_digest, agent.code_expires_at))
+            agent.code_tries = 0
+        agent.last_seen_at = now
+        await tx.run("save_agent", agent_params(agent))
+        return Pending(
+            agent=agent,
+            user_code=user_code(request.key_digest, agent.code_expires_at),
+            expires_in_ms=agent.code_expires_at - now,
+        )
+
+    async def _drop(self, tx: Tx, agent: Agent) -> None:
+        await tx.run("drop_agent_keys", {"agent_id": agent.id})
+        await tx.run("drop_pending", {"id": agent.id})
+
+    async def _refresh(self, tx: Tx, agent: Agent, request: Registration, now: int) -> None:
+        agent.version, agent.runtime = request.version, request.runtime
+        agent.address, agent.last_seen_at = request.address, now
+        agent.dialect = request.dialect
+        if request.capabilities is not None:
+            bits = await self._capabilities.bits(tx, request.capabilities, org_id=agent.org_id, now=now)
+            if bits != agent.capabilities:
+                agent.capabilities = bits
+                await tx.run("forget_refusals", {"agent_id": agent.id})
+        await tx.run("save_agent", agent_params(agent))
+
+    async def issue(self, org_id: int, name: str, key_digest: bytes, actor: Actor) -> Agent | Problem:
+        """Make an agent that is never pending; its key is the caller's to show once."""
+        now = self._clock.now_ms()
+        request = Registration(org_id=org_id, key_digest=key_digest, name=name, dialect="native")
+        agent = self._new_agent(request, now, state="active", approved_by="issued")
+        agent.last_seen_at = None
+        async with self._database.transaction() as tx:
+            if not await self._insert(tx, agent, key_digest, now):
+                return Problem("name-conflict", f"there is already an agent called {name!r}")
+            await self._audit(tx, org_id, actor, "agents.issue", agent.id, name)
+            await tx.notify(REGISTRY_CHANGED)
+        self.announce()
+        return agent
+
+    async def approve(
+        self, org_id: int, agent_id: bytes, actor: Actor, *, code: str | None
+    ) -> Agent | Problem:
+        """Let a pending agent in, by its code or, with None, marked as approved without one."""
+        now = self._clock.now_ms()
+        async with self._database.transaction() as tx:
+            row = await tx.one("agent_by_id", {"id": agent_id, "org_id": org_id})
+            agent = Agent(*row) if row is not None else None
+            if agent is None:
+                return Problem("not-found", "there is no such agent")
+            if agent.state != "pending":
+                return Problem("state-conflict", f"the agent is {agent.state}, it does not wait for approval")
+            wrong = check_code(agent, code, now) if code is not None else None
+            if wrong is not None:
+                agent.code_tries += 1
+                await tx.run("save_agent", agent_params(agent))
+                return wrong
+            if await tx.one("agent_by_name", {"org_id": org_id, "name": agent.name}) is not None:
+                return Problem(
+                    "name-conflict", f"there is already an agent called {agent.name!r}; revoke one first"
+                )
+            agent.state, agent.live_name = "active", agent.name
+            agent.approved_by = "code" if code is not None else "without_code"
+            agent.owner_id = actor.id
+            agent.code_digest = agent.code_expires_at = None
+            await tx.run("save_agent", agent_params(agent))
+            await self._audit(tx, org_id, actor, "agents.approve", agent_id, agent.approved_by)
+            await tx.notify(REGISTRY_CHANGED)
+        self.announce()
+        return agent
+
+    async def revoke(self, org_id: int, agent_id: bytes, actor: Actor) -> Agent | Problem:
+        """Throw an agent out at once: its keys stop working and its name is free. The keys' digests
+        stay, so that it is told so. What it holds goes back by its leases."""
+        return await self._change(org_id, agent_id, actor, "agents.revoke", _revoke)
+
+    async def set_grants(
+        self, org_id: int, agent_id: bytes, grants: list[str], actor: Actor
+    ) -> Agent | Problem:
+        """Replace an agent's grants."""
+
+        def change(agent: Agent) -> None:
+            agent.grants = json.dumps(grants)
+
+        return await self._change(org_id, agent_id, actor, "agents.grant", change)
+
+    async def set_state(self, org_id: int, agent_id: bytes, state: str, actor: Actor) -> Agent | Problem:
+        """Pause, drain or resume an agent."""
+
+        def change(agent: Agent) -> None:
+            agent.state = state
+
+        return await self._change(org_id, agent_id, actor, f"agents.{state}", change)
+
+    async def _change(
+        self, org_id: int, agent_id: bytes, actor: Actor, action: str, change: Callable[[Agent], None]
+    ) -> Agent | Problem:
+        async with self._database.transaction() as tx:
+            row = await tx.one("agent_by_id", {"id": agent_id, "org_id": org_id})
+            agent = Agent(*row) if row is not None else None
+            if agent is None:
+                return Problem("not-found", "there is no such agent")
+            if agent.state == "revoked":
+                return Problem("state-conflict", "the agent has been revoked; issue or approve a new one")
+            if agent.state == "pending" and action != "agents.revoke":
+                return Problem("state-conflict", "the agent still waits for approval; approve it first")
+            change(agent)
+            await tx.run("save_agent", agent_params(agent))
+            await self._audit(tx, org_id, actor, action, agent_id, agent.grants)
+            await tx.notify(REGISTRY_CHANGED)
+        self.announce()
+        return agent
+
+    async def _audit(
+        self, tx: Tx, org_id: int, actor: Actor, action: str, subject: bytes, data: str | None
+    ) -> None:
+        params = {
+            "org_id": org_id,
+            "now": self._clock.now_ms(),
+            "actor_kind": actor.kind,
+            "actor_id": actor.id,
+            "action": action,
+            "subject": subject.hex(),
+            "data": data,
+        }
+        await tx.run("insert_audit", params)
+
+    async def agent_by_key(self, digest: bytes) -> Agent | None:
+        """The agent behind a key, revoked and pending ones included."""
+        return await self._agent("agent_by_key", {"digest": digest})
+
+    async def agent(self, org_id: int, agent_id: bytes) -> Agent | None:
+        """One agent."""
+        return await self._agent("agent_by_id", {"id": agent_id, "org_id": org_id})
+
+    async def agent_by_name(self, org_id: int, name: str) -> Agent | None:
+        """The live agent of this name."""
+        return await self._agent("agent_by_name", {"org_id": org_id, "name": name})
+
+    async def _agent(self, statement: str, params: dict[str, object]) -> Agent | None:
+        async with self._database.read() as reader:
+            row = await reader.one(statement, params)
+        return Agent(*row) if row is not None else None
+
+    async def agents(self, org_id: int, after: str | None, limit: int) -> list[Agent]:
+        """Agents by name, without the inbox."""
+        params = {"org_id": org_id, "after": after, "limit": limit}
+        async with self._database.read() as reader:
+            return [Agent(*row) for row in await reader.all("list_agents", params)]
+
+    async def pending(self, org_id: int) -> list[Agent]:
+        """The inbox, oldest first, without entries past their day."""
+        now = self._clock.now_ms()
+        async with self._database.read() as reader:
+            rows = await reader.all("pending_agents", {"org_id": org_id, "limit": 1000})
+        return [agent for agent in (Agent(*row) for row in rows) if now - agent.created_at <= PENDING_MS]
+
+    async def seen(self, moments: dict[bytes, int]) -> None:
+        """Write down when agents were last seen, many at a time."""
+        async with self._database.transaction() as tx:
+            await tx.bulk("see_agent", [{"id": agent, "at": at} for agent, at in moments.items()])
+
+    async def devices_of(self, agent_id: bytes) -> list[Device]:
+        """The devices behind an agent, gone ones included."""
+        async with self._database.read() as reader:
+            return [Device(*row) for row in await reader.all("agent_devices", {"agent_id": agent_id})]
+
+    async def device(self, org_id: int, device_id: bytes) -> Device | None:
+        """One device."""
+        async with self._database.read() as reader:
+            row = await reader.one("device_by_id", {"id": device_id, "org_id": org_id})
+        return Device(*row) if row is not None else None
+
+    async def devices(
+        self, org_id: int, after: str | None, limit: int, *, with_gone: bool
+    ) -> list[tuple[Device, str, int | None, str]]:
+        """Devices by name, each with its agent's name, when that was last seen, and its state."""
+        params = {"org_id": org_id, "after": after, "limit": limit, "with_gone": int(with_gone)}
+        async with self._database.read() as reader:
+            rows: Any = await reader.all("list_devices", params)
+        return [(Device(*row[:-3]), row[-3], row[-2], row[-1]) for row in rows]
+
+
+def _revoke(agent: Agent) -> None:
+    agent.state = "revoked"
+    agent.live_name = None
+    agent.code_digest = None

@@ -1,0 +1,44 @@
+-- name: insert_attempt
+-- One handing-out.
+INSERT INTO attempts ({attempt_columns}) VALUES ({attempt_values});
+
+-- name: job_attempts
+-- A job's attempts in order.
+SELECT {attempt_columns} FROM attempts WHERE job_seq = :job_seq ORDER BY number;
+
+-- name: save_attempt
+-- The lease token is part of the guard; only `adopt` and late outcomes write to a closed attempt.
+UPDATE attempts SET
+    lease_until = :lease_until, no_return = :no_return, accepted_at = :accepted_at, started_at = :started_at,
+    ended_at = :ended_at, outcome = :outcome, retryable = :retryable, error = :error, digest = :digest,
+    settled_to = :settled_to, poll_id = :poll_id
+WHERE job_seq = :job_seq AND number = :number AND token = :token;
+
+-- name: agent_offers
+-- The open attempts of an agent that a poll must repeat: not yet accepted, or made for this very poll.
+SELECT j.id AS id, a.number AS number
+FROM attempts AS a
+INNER JOIN jobs AS j ON a.job_seq = j.seq
+WHERE a.agent_id = :agent_id AND a.ended_at IS NULL AND a.dialect = 'native'
+    AND (a.accepted_at IS NULL OR a.poll_id = :poll_id)
+ORDER BY j.seq
+LIMIT 64;
+
+-- name: agent_open
+-- The jobs an agent holds open attempts of.
+SELECT j.id AS id, a.number AS number
+FROM attempts AS a
+INNER JOIN jobs AS j ON a.job_seq = j.seq
+WHERE a.agent_id = :agent_id AND a.ended_at IS NULL
+ORDER BY j.seq
+LIMIT 1000;
+
+-- name: insert_refusal
+-- An agent that refused a job is not offered it again until its capabilities change.
+INSERT INTO refusals (job_seq, agent_id, org_id, created_at)
+VALUES (:job_seq, :agent_id, :org_id, :now)
+ON CONFLICT DO NOTHING;
+
+-- name: forget_refusals
+-- The agent's capabilities changed.
+DELETE FROM refusals WHERE agent_id = :agent_id;

@@ -1,0 +1,22 @@
+-- name: insert_payload
+-- Where a job's payload lies.
+INSERT INTO payloads (job_seq, org_id, size, sha256, body, created_at)
+VALUES (:job_seq, :org_id, :size, :sha256, :body, :now);
+
+-- name: copy_payload
+-- A retry prints the same bytes.
+INSERT INTO payloads (job_seq, org_id, size, sha256, body, created_at)
+SELECT CAST(:to_seq AS BIGINT), org_id, size, sha256, body, CAST(:now AS BIGINT)
+FROM payloads WHERE job_seq = :from_seq;
+
+-- name: payload_place
+-- The bytes themselves when small, else the address in the payload store.
+SELECT size, body, sha256 FROM payloads WHERE job_seq = :job_seq;
+
+-- name: stored_of
+-- The address of a job's stored payload.
+SELECT sha256 FROM payloads WHERE job_seq = :job_seq AND sha256 IS NOT NULL;
+
+-- name: stored_uses
+-- Whether any job still needs a stored payload.
+SELECT 1 FROM payloads WHERE sha256 = :sha256 LIMIT 1;

@@ -1,0 +1,112 @@
+-- name: insert_org
+-- The default tenant.
+INSERT INTO orgs (id, uid, name, created_at) VALUES (:id, :uid, :name, :now) ON CONFLICT DO NOTHING;
+
+-- name: insert_user
+-- The default person.
+INSERT INTO users (id, org_id, name, created_at) VALUES (:id, :org_id, :name, :now) ON CONFLICT DO NOTHING;
+
+-- name: org_user
+-- The first person of a tenant.
+SELECT id FROM users WHERE org_id = :org_id ORDER BY created_at LIMIT 1;
+
+-- name: agent_by_key
+-- The agent behind a key that is in force.
+SELECT {agent_columns} FROM agents
+WHERE id = (SELECT agent_id FROM agent_keys WHERE digest = :digest AND revoked_at IS NULL);
+
+-- name: agent_by_name
+-- The live agent of this name.
+SELECT {agent_columns} FROM agents WHERE org_id = :org_id AND live_name = :name;
+
+-- name: agent_by_id
+-- One agent.
+SELECT {agent_columns} FROM agents WHERE id = :id AND org_id = :org_id;
+
+-- name: list_agents
+-- Agents by name; pending ones have a list of their own.
+SELECT {agent_columns} FROM agents
+WHERE org_id = :org_id AND state <> 'pending' AND (CAST(:after AS TEXT) IS NULL OR name > :after)
+ORDER BY name, id LIMIT :limit;
+
+-- name: pending_agents
+-- The inbox, oldest first.
+SELECT {agent_columns} FROM agents WHERE state = 'pending' AND org_id = :org_id ORDER BY created_at LIMIT :limit;
+
+-- name: insert_agent
+-- No row comes back when the name is taken.
+INSERT INTO agents ({agent_columns}) VALUES ({agent_values}) ON CONFLICT DO NOTHING RETURNING 1;
+
+-- name: save_agent
+-- What registration, approval and revocation change.
+UPDATE agents SET
+    name = :name, live_name = :live_name, dialect = :dialect, state = :state, approved_by = :approved_by,
+    version = :version, runtime = :runtime, address = :address, grants = :grants, capabilities = :capabilities,
+    owner_id = :owner_id, code_digest = :code_digest, code_expires_at = :code_expires_at, code_tries = :code_tries,
+    last_seen_at = :last_seen_at
+WHERE id = :id AND org_id = :org_id;
+
+-- name: see_agent
+-- Seen just now; written in batches.
+UPDATE agents SET last_seen_at = :at WHERE id = :id AND (last_seen_at IS NULL OR last_seen_at < :at);
+
+-- name: drop_pending
+-- An inbox entry that nobody approved in time.
+DELETE FROM agents WHERE id = :id AND state = 'pending';
+
+-- name: drop_agent_keys
+-- The keys of an inbox entry go with it.
+DELETE FROM agent_keys WHERE agent_id = :agent_id;
+
+-- name: insert_agent_key
+-- No row comes back when the key is already bound.
+INSERT INTO agent_keys (digest, org_id, agent_id, created_at, revoked_at)
+VALUES (:digest, :org_id, :agent_id, :now, NULL)
+ON CONFLICT DO NOTHING RETURNING 1;
+
+-- name: revoke_agent_keys
+-- Every key of the agent.
+UPDATE agent_keys SET revoked_at = :now WHERE agent_id = :agent_id AND revoked_at IS NULL;
+
+-- name: insert_api_key
+-- No row comes back when the name is taken.
+INSERT INTO api_keys (id, org_id, user_id, name, live_name, digest, grants, created_at, revoked_at)
+VALUES (:id, :org_id, :user_id, :name, :name, :digest, :grants, :now, NULL)
+ON CONFLICT DO NOTHING RETURNING 1;
+
+-- name: api_key
+-- The key in force behind a digest.
+SELECT id, org_id, user_id, name, grants, created_at FROM api_keys WHERE digest = :digest AND revoked_at IS NULL;
+
+-- name: list_api_keys
+-- Keys by name, revoked ones last.
+SELECT id, name, grants, created_at, revoked_at FROM api_keys WHERE org_id = :org_id ORDER BY name LIMIT 1000;
+
+-- name: revoke_api_key
+-- A revoked key frees its name.
+UPDATE api_keys SET revoked_at = :now, live_name = NULL WHERE id = :id AND org_id = :org_id AND revoked_at IS NULL;
+
+-- name: agent_devices
+-- The devices behind an agent, gone ones included.
+SELECT {device_columns} FROM devices WHERE agent_id = :agent_id ORDER BY name;
+
+-- name: device_by_id
+-- One device.
+SELECT {device_columns} FROM devices WHERE id = :id AND org_id = :org_id;
+
+-- name: list_devices
+-- Devices by name, with the agent's name and when it was last seen.
+SELECT {device_columns_d}, a.name AS agent_name, a.last_seen_at AS last_seen_at, a.state AS agent_state
+FROM devices AS d INNER JOIN agents AS a ON d.agent_id = a.id
+WHERE d.org_id = :org_id AND (CAST(:after AS TEXT) IS NULL OR d.name > :after)
+    AND (CAST(:with_gone AS BIGINT) = 1 OR d.gone_at IS NULL)
+ORDER BY d.name, d.id LIMIT :limit;
+
+-- name: insert_device
+-- No row comes back when the number is taken.
+INSERT INTO devices ({device_columns}) VALUES ({device_values}) ON CONFLICT DO NOTHING RETURNING 1;
+
+-- name: save_device
+-- What a registration says of it now.
+UPDATE devices SET capabilities = :capabilities, state = :state, reason = :reason, gone_at = :gone_at
+WHERE id = :id AND org_id = :org_id;

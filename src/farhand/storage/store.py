@@ -1,0 +1,258 @@
+"""The Store: every durable operation of the engine, written once over a Database."""
+
+import secrets
+from collections.abc import Callable
+from typing import Any
+
+from farhand.engine.attempt import Held, Settled
+from farhand.engine.requests import (
+    Act,
+    Claim,
+    Claimed,
+    JobFilter,
+    Order,
+    PayloadPlace,
+    Release,
+    Reserve,
+    Retry,
+    Settle,
+    Submit,
+    Submitted,
+)
+from farhand.engine.wakeups import Hub, Ticket
+from farhand.model.clock import Clock
+from farhand.model.errors import Problem
+from farhand.model.ids import new_id
+from farhand.model.job import Actor, Event, Job
+from farhand.storage.api_keys import ApiKeyRows
+from farhand.storage.database import Database
+from farhand.storage.prune import prune
+from farhand.storage.registry_rows import RegistryRows
+from farhand.storage.writer import Writer
+
+DEFAULT_ORG = 1
+
+
+def _system_jitter() -> float:
+    return secrets.randbelow(1000) / 1000
+
+
+class Store:
+    """The durable queue and registry; open it before use and close it after.
+
+    `solo` makes every request its own transaction: the yardstick of the benchmarks.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        clock: Clock,
+        hub: Hub | None = None,
+        *,
+        jitter: Callable[[], float] = _system_jitter,
+        solo: bool = False,
+    ) -> None:
+        self.hub = hub or Hub()
+        self.clock = clock
+        self.database = database
+        self.writer = Writer(database, clock, self.hub, jitter=jitter, solo=solo)
+        self.registry = RegistryRows(database, clock, self.writer.capabilities)
+        self.keys = ApiKeyRows(database, clock, self.registry.announce)
+
+    async def open(self) -> None:
+        """Connect, migrate, make the default tenant, begin to write."""
+        await self.database.open()
+        now = self.clock.now_ms()
+        async with self.database.transaction() as tx:
+            org = {"id": DEFAULT_ORG, "uid": new_id(now), "name": "default", "now": now}
+            await tx.run("insert_org", org)
+            if await tx.one("org_user", {"org_id": DEFAULT_ORG}) is None:
+                user = {"id": new_id(now), "org_id": DEFAULT_ORG, "name": "owner", "now": now}
+                await tx.run("insert_user", user)
+        async with self.database.read() as reader:
+            await self.writer.capabilities.read(reader)
+        self.writer.start()
+        await self.database.listen(self._heard)
+
+    async def close(self) -> None:
+        """Answer whoever waits, finish what is queued, let go of the database."""
+        self.hub.close()
+        await self.writer.close()
+        await self.database.close()
+
+    async def _heard(self, message: str) -> None:
+        """Another process changed something: look for the parked claims it may concern."""
+        if message == "*":
+            await self.look()
+            return
+        lanes, jobs, registry = (message.split(";") + ["", ""])[:3]
+        if registry:
+            self.registry.announce()
+        self.hub.changed(bytes.fromhex(job) for job in jobs.split(",") if job)
+        for lane in lanes.split(","):
+            if lane:
+                self._look_in(bytes.fromhex(lane))
+
+    def _look_in(self, lane: bytes) -> None:
+        for ticket in self.hub.tickets(lane):
+            self.writer.reclaim_parked(ticket)
+
+    async def look(self) -> None:
+        """The periodic truth behind the hints: try the parked claims whose lanes have work."""
+        lanes = self.hub.parked_lanes
+        if not lanes:
+            return
+        async with self.database.read() as reader:
+            for lane in lanes:
+                row = await reader.one("lane_ready", {"org_id": DEFAULT_ORG, "lane": lane})
+                if row is not None:
+                    self._look_in(lane)
+
+    async def submit(self, request: Submit) -> Submitted | Problem:
+        """Write down a job, or find the one already made for its idempotency key."""
+        return await self.writer.do("submit", request)
+
+    async def reserve(self, request: Reserve) -> Submitted | Problem | None:
+        """Take an idempotency key before outside work begins; None when it may begin."""
+        return await self.writer.do("reserve", request)
+
+    async def claim(self, request: Claim) -> list[Claimed]:
+        """Hand out work now, or nothing."""
+        return await self.writer.claim(request)
+
+    def claim_or_park(self, request: Claim) -> Ticket:
+        """Hand out work now or as soon as there is some."""
+        return self.writer.claim_or_park(request)
+
+    async def start(self, request: Act) -> Held | Problem:
+        """Begin the attempt; accepts an offer on the way."""
+        return await self.writer.do("start", request)
+
+    async def fetch_payload(self, request: Act) -> Held | Problem:
+        """Start a seed attempt because its payload is being taken."""
+        return await self.writer.do("fetch_payload", request)
+
+    async def heartbeat(self, request: Act) -> Held | Problem:
+        """Renew the lease and take note of progress."""
+        return await self.writer.do("heartbeat", request)
+
+    async def settle(self, request: Settle) -> Settled | Problem:
+        """Take the report of how an attempt ended."""
+        return await self.writer.do("settle", request)
+
+    async def settle_then_claim(self, request: Settle, then: Claim) -> tuple[Settled | Problem, Ticket]:
+        """Settle and claim in one transaction; a refused settle does not stop the claim."""
+        return await self.writer.settle_then("settle", request, then)
+
+    async def release(self, request: Release) -> Settled | Problem:
+        """Give an attempt back or refuse it."""
+        return await self.writer.do("release", request)
+
+    async def cancel(self, request: Order) -> str | Problem:
+        """Cancel or ask for it; the job's state."""
+        return await self.writer.do("cancel", request)
+
+    async def resolve(self, request: Order) -> str | Problem:
+        """A person's verdict on an uncertain job; the job's state."""
+        return await self.writer.do("resolve", request)
+
+    async def retry(self, request: Retry) -> Submitted | Problem:
+        """A new job linked to a finished or uncertain one."""
+        return await self.writer.do("retry", request)
+
+    async def adopt(self, request: Order) -> str | Problem:
+        """Proof says that the newest attempt's work goes on; the job's state."""
+        return await self.writer.do("adopt", request)
+
+    async def fail_at_gate(self, request: Order) -> str | Problem:
+        """A gate found that a queued job can never run."""
+        return await self.writer.do("fail_at_gate", request)
+
+    async def sweep(self) -> int:
+        """Do what is due now; how many jobs were looked at."""
+        return await self.writer.do("sweep", None)
+
+    async def prune(self, limit: int = 50) -> tuple[int, list[bytes]]:
+        """Delete finished jobs past their retention: how many, and the stored payloads nobody needs now."""
+        return await prune(self.database, self.clock.now_ms(), limit)
+
+    async def job(self, org_id: int, job_id: bytes) -> Job | None:
+        """One job as it is now; limits that have passed are carried out first."""
+        job = await self._read_job(org_id, job_id)
+        if job is None or job.due_at is None or job.due_at > self.clock.now_ms():
+            return job
+        await self.sweep()
+        return await self._read_job(org_id, job_id)
+
+    async def _read_job(self, org_id: int, job_id: bytes) -> Job | None:
+        async with self.database.read() as reader:
+            row = await reader.one("job_by_id", {"org_id": org_id, "id": job_id})
+        return Job(*row) if row is not None else None
+
+    async def jobs(self, query: JobFilter) -> list[Job]:
+        """Jobs, newest first."""
+        params: dict[str, object] = {
+            "org_id": query.org_id,
+            "state": query.state,
+            "kind": query.kind,
+            "device_id": query.device_id,
+            "agent_id": query.agent_id,
+            "source": query.source,
+            "tag": None if query.tag is None else f"%\n{_literal(query.tag)}\n%",
+            "newline": "\n",
+            "before": query.before,
+            "limit": query.limit,
+        }
+        plain = query.agent_id is None and query.source is None and query.tag is None
+        name = "list_device_jobs" if query.device_id is not None and plain else "list_jobs"
+        async with self.database.read() as reader:
+            return [Job(*row) for row in await reader.all(name, params)]
+
+    async def events(
+        self, org_id: int, job_id: bytes, after: int = 0, limit: int = 200
+    ) -> list[Event] | None:
+        """A job's events in order, None when there is no such job."""
+        async with self.database.read() as reader:
+            row = await reader.one("job_by_id", {"org_id": org_id, "id": job_id})
+            if row is None:
+                return None
+            params = {"job_seq": row[0], "after": after, "limit": limit}
+            return [_event(found) for found in await reader.all("job_events", params)]
+
+    async def payload(self, job_seq: int) -> PayloadPlace | None:
+        """Where a job's payload lies."""
+        async with self.database.read() as reader:
+            row = await reader.one("payload_place", {"job_seq": job_seq})
+        return PayloadPlace(size=row[0], body=row[1], sha256=row[2]) if row is not None else None
+
+    async def queued_before(self, job: Job) -> int:
+        """How many jobs of its lane a queued job still waits for, counted up to 1000."""
+        params = {"org_id": job.org_id, "lane": job.lane, "priority": job.priority, "seq": job.seq}
+        async with self.database.read() as reader:
+            row = await reader.one("queued_before", params)
+        return row[0] if row is not None else 0
+
+    async def counts(self, org_id: int) -> list[tuple[str, str, int]]:
+        """Jobs per kind and state."""
+        async with self.database.read() as reader:
+            return [(row[0], row[1], row[2]) for row in await reader.all("counts", {"org_id": org_id})]
+
+
+def _literal(text: str) -> str:
+    return text.replace("!", "!!").replace("%", "!%").replace("_", "!_")
+
+
+def _event(row: Any) -> Event:
+    return Event(
+        job_seq=row[0],
+        number=row[1],
+        org_id=row[2],
+        at=row[3],
+        actor=Actor(kind=row[4], id=row[5]),
+        verb=row[6],
+        from_state=row[7],
+        to_state=row[8],
+        attempt=row[9],
+        reason=row[10],
+        data=row[11],
+    )

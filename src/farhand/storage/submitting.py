@@ -1,0 +1,264 @@
+"""Writing jobs down: idempotency, the active key, the row, its payload and its first event."""
+
+import dataclasses
+
+from farhand.engine.requests import Reserve, Submit, Submitted
+from farhand.model.errors import Problem
+from farhand.model.ids import id_text, new_id
+from farhand.model.job import Event, Job, State, Verb
+from farhand.model.policy import Policy
+from farhand.storage.session import Session, event_params, job_params
+
+RESERVED_MS = 600_000
+
+
+async def insert(
+    session: Session, request: Submit, *, requires: int, copy_payload_from: Job | None = None
+) -> Submitted | Problem:
+    """Write one job with its payload and event."""
+    job = new_job(session, request, requires, await policy_row(session, request))
+    if copy_payload_from is not None:
+        job.payload_size = copy_payload_from.payload_size
+    rows = await session.tx.each("insert_job", [job_params(job)])
+    if not rows:
+        return await _conflict(session, job)
+    job.seq = rows[0][0]
+    if copy_payload_from is not None:
+        params = {"to_seq": job.seq, "from_seq": copy_payload_from.seq, "now": session.now}
+        await session.tx.run("copy_payload", params)
+    else:
+        await session.tx.bulk("insert_payload", _payload_rows(session, [(job, request)]))
+    await _record(session, [(job, request)])
+    return Submitted(job_id=job.id, state=job.state, created=True)
+
+
+async def insert_many(session: Session, requests: list[tuple[Submit, int]]) -> list[Submitted | Problem]:
+    """Write many jobs, each with the bit set it requires; answers in order."""
+    answers: list[Submitted | Problem | None] = [None] * len(requests)
+    fresh: list[tuple[int, Job, Submit]] = []
+    for index, (request, requires) in enumerate(requests):
+        job = new_job(session, request, requires, await policy_row(session, request))
+        pending = {job.id: job.state for _, job, _ in fresh}
+        known = await _known(session, request, job, pending) if request.idempotency_key is not None else None
+        if known is not None:
+            answers[index] = known
+        else:
+            fresh.append((index, job, request))
+    plain = [entry for entry in fresh if entry[1].active_key is None]
+    rows = await session.tx.each("insert_job", [job_params(job) for _, job, _ in plain])
+    for (index, job, _), row in zip(plain, rows, strict=True):
+        job.seq = row[0]
+        answers[index] = Submitted(job_id=job.id, state=job.state, created=True)
+    written = [(job, request) for _, job, request in plain]
+    for index, job, request in fresh:
+        if job.active_key is None:
+            continue
+        found = await session.tx.each("insert_job", [job_params(job)])
+        if not found:
+            answers[index] = await _conflict(session, job)
+            await _forget(session, request)
+            continue
+        job.seq = found[0][0]
+        answers[index] = Submitted(job_id=job.id, state=job.state, created=True)
+        written.append((job, request))
+    await session.tx.bulk("insert_payload", _payload_rows(session, written))
+    await _record(session, written)
+    return [answer for answer in answers if answer is not None]
+
+
+async def policy_row(session: Session, request: Submit) -> int:
+    """The row of the policy a job is submitted under."""
+    submission, policy = request.submission, request.policy
+    name = submission.policy_name or submission.kind
+    row = await session.policies.row_id(session.tx, submission.org_id, name, policy, session.now)
+    session.new_policies.append((submission.org_id, name, policy, row))
+    return row
+
+
+def new_job(session: Session, request: Submit, requires: int, policy_id: int) -> Job:
+    """The row of a submission: state and limits computed from its policy."""
+    given, policy, now = request.submission, request.policy, session.now
+    waits = given.run_at is not None and given.run_at > now
+    origin = given.run_at if waits and given.run_at is not None else now
+    size = len(given.payload) if given.payload is not None else given.payload_size
+    job = Job(
+        seq=0,
+        id=new_id(now),
+        org_id=given.org_id,
+        kind=given.kind,
+        state=State.SCHEDULED if waits else State.QUEUED,
+        policy_id=policy_id,
+        agent_id=given.agent_id,
+        device_id=given.device_id,
+        lane=given.lane,
+        priority=given.priority,
+        requires=requires,
+        mode=given.mode,
+        title=given.title,
+        source=given.source,
+        tags="\n".join(given.tags) or None,
+        metadata=given.metadata,
+        params=given.params,
+        payload_size=size,
+        submitted_by=given.submitted_by,
+        retry_of=request.retry_of,
+        active_key=given.active_key,
+        created_at=now,
+        run_at=given.run_at,
+        start_by=_limit(origin, given.expires_in_ms, policy.start_by_ms),
+        deadline=_deadline(origin, given.expires_in_ms, policy),
+        due_at=None,
+        hedge_at=None,
+        accepted_at=None,
+        finished_at=None,
+        prune_at=None,
+        cancel_requested_at=None,
+        abort_at=None,
+        attempt=0,
+        tries=0,
+        version=1,
+        phase=None,
+        reason=None,
+        evidence=None,
+        error=None,
+        result=None,
+    )
+    limits = [job.start_by, job.deadline, job.run_at if waits else None]
+    job.due_at = min((moment for moment in limits if moment is not None), default=None)
+    return job
+
+
+def _limit(origin: int, asked_ms: int | None, default_ms: int | None) -> int | None:
+    chosen = asked_ms if asked_ms is not None else default_ms
+    return None if chosen is None else origin + chosen
+
+
+def _deadline(origin: int, asked_ms: int | None, policy: Policy) -> int | None:
+    """Where the deadline only ends what waits it follows the asked-for expiry, otherwise the policy."""
+    if policy.deadline_ms is None:
+        return None
+    if not policy.deadline_aborts:
+        return _limit(origin, asked_ms, policy.deadline_ms)
+    return origin + policy.deadline_ms
+
+
+async def _known(
+    session: Session, request: Submit, job: Job, pending: dict[bytes, str]
+) -> Submitted | Problem | None:
+    """Take the key for this job; or what the key already stands for."""
+    key = {"org_id": job.org_id, "key": request.idempotency_key}
+    new = {**key, "fingerprint": request.fingerprint, "job_id": job.id, "now": session.now}
+    if await session.tx.each("reserve_key", [new]):
+        return None
+    row = await session.tx.one("known_key", key)
+    if row is None or row[0] != request.fingerprint:
+        return mismatch()
+    if row[1] is None:
+        bound = await session.tx.run("bind_key", new) if request.reserved else 0
+        return None if bound else in_flight()
+    state = pending.get(row[1]) or await _state(session, job.org_id, row[1])
+    return Submitted(job_id=row[1], state=state, created=False)
+
+
+async def reserve(session: Session, request: Reserve) -> Submitted | Problem | None:
+    """Take a key before its work begins; None when the work may begin."""
+    key = {"org_id": request.org_id, "key": request.key}
+    new = {**key, "fingerprint": request.fingerprint, "job_id": None, "now": session.now}
+    if await session.tx.each("reserve_key", [new]):
+        return None
+    row = await session.tx.one("known_key", key)
+    if row is None or row[0] != request.fingerprint:
+        return mismatch()
+    if row[1] is not None:
+        state = await _state(session, request.org_id, row[1])
+        return Submitted(job_id=row[1], state=state, created=False)
+    if row[2] > session.now - RESERVED_MS:
+        return in_flight()
+    await session.tx.run("drop_key", key)
+    await session.tx.each("reserve_key", [new])
+    return None
+
+
+async def _forget(session: Session, request: Submit) -> None:
+    """A refused request must not leave its key behind: the next try with it starts afresh."""
+    if request.idempotency_key is not None:
+        key = {"org_id": request.submission.org_id, "key": request.idempotency_key}
+        await session.tx.run("free_key", {**key, "fingerprint": request.fingerprint})
+
+
+def mismatch() -> Problem:
+    """The key stands for another request."""
+    return Problem(
+        "idempotency-mismatch",
+        "this Idempotency-Key was used for a different request; use a new key for a new request",
+    )
+
+
+def in_flight() -> Problem:
+    """The key's first request has not ended."""
+    return Problem(
+        "idempotency-in-flight",
+        "the first request with this Idempotency-Key is still being worked on; ask again in a moment",
+    )
+
+
+async def _state(session: Session, org_id: int, job_id: bytes) -> str:
+    row = await session.tx.one("job_by_id", {"org_id": org_id, "id": job_id})
+    return Job(*row).state if row is not None else State.DONE
+
+
+async def _conflict(session: Session, job: Job) -> Problem:
+    if job.active_key is not None:
+        row = await session.tx.one("active_job", {"org_id": job.org_id, "active_key": job.active_key})
+        if row is not None:
+            live = id_text(row[0])
+            return Problem("active-conflict", f"job {live} for the same target is still live", job_id=live)
+    found = await refused_retry(session, job.retry_of) if job.retry_of is not None else None
+    if found is not None:
+        return found
+    raise LookupError("the database refused a job for a reason that is not there any more")
+
+
+async def refused_retry(session: Session, job_id: bytes) -> Problem | None:
+    """The answer to a second retry while the first is live."""
+    row = await session.tx.one("live_retry", {"retry_of": job_id})
+    if row is None:
+        return None
+    live = id_text(row[0])
+    return Problem("retry-conflict", f"job {live} already retries this one", job_id=live)
+
+
+def _payload_rows(session: Session, written: list[tuple[Job, Submit]]) -> list[dict[str, object]]:
+    return [
+        {
+            "job_seq": job.seq,
+            "org_id": job.org_id,
+            "size": job.payload_size,
+            "sha256": request.submission.payload_sha256,
+            "body": request.submission.payload,
+            "now": session.now,
+        }
+        for job, request in written
+        if request.submission.payload is not None or request.submission.payload_sha256 is not None
+    ]
+
+
+async def _record(session: Session, written: list[tuple[Job, Submit]]) -> None:
+    events: list[dict[str, object]] = []
+    for job, request in written:
+        event = Event(
+            job_seq=job.seq,
+            number=1,
+            org_id=job.org_id,
+            at=session.now,
+            actor=request.submission.actor,
+            verb=Verb.SUBMIT,
+            from_state=None,
+            to_state=job.state,
+        )
+        if job.retry_of is not None:
+            event = dataclasses.replace(event, reason=f"retry of {id_text(job.retry_of)}")
+        events.append(event_params(event))
+        session.count(job.org_id, job.kind, job.state, 1)
+        session.note_job(job, became_ready=job.state == State.QUEUED)
+    await session.tx.bulk("insert_event", events)
