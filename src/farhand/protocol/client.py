@@ -1,0 +1,219 @@
+"""Messages between the server and those who submit and manage work."""
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from farhand.protocol.agent import Name, Reason
+from farhand.protocol.wire import Message, Reply
+
+Id = Annotated[str, Meta(max_length=64)]
+SECONDS_MAX = 366 * 24 * 3600
+
+
+class PrintOptions(Message):
+    """How a document is printed; what is left out is the printer's own choice. Ignored for raw."""
+
+    paper: Annotated[str, Meta(max_length=100)] | None = None
+    bin: Annotated[str, Meta(max_length=100)] | None = None
+    media: Annotated[str, Meta(max_length=100)] | None = None
+    color: bool | None = None
+    duplex: Annotated[str, Meta(pattern="^(one-sided|long-edge|short-edge)$")] | None = None
+    dpi: Annotated[str, Meta(max_length=20, pattern=r"^\d{2,5}(x\d{2,5})?$")] | None = None
+    fit_to_page: bool | None = None
+    pages: Annotated[str, Meta(max_length=200, pattern=r"^[0-9,\- ]+$")] | None = None
+    nup: Annotated[int, Meta(ge=1, le=16)] | None = None
+    rotate: Annotated[int, Meta(ge=0, le=270)] | None = None
+    collate: bool | None = None
+
+
+class SubmitPrint(Message):
+    """`POST /jobs` for printing. One of `content` (base64) and `url`, as `type` asks for.
+
+    `json` is the body POSTed to `url` by the `*_uri_post` types. `expires_in` (seconds, also
+    spelled `expire_after`) bounds how long the job may wait, counted from `run_at` if set.
+    """
+
+    printer_id: Id
+    type: Annotated[str, Meta(max_length=64)]
+    content: str | None = None
+    url: Annotated[str, Meta(max_length=8192)] | None = None
+    json: msgspec.Raw | None = None
+    title: Annotated[str, Meta(max_length=500)] | None = None
+    source: Annotated[str, Meta(max_length=200)] | None = None
+    copies: Annotated[int, Meta(ge=1, le=999)] = 1
+    options: PrintOptions | None = None
+    priority: Annotated[int, Meta(ge=-100, le=100)] = 0
+    run_at: Annotated[str, Meta(max_length=40)] | None = None
+    expires_in: Annotated[int, Meta(ge=1, le=SECONDS_MAX)] | None = None
+    expire_after: Annotated[int, Meta(ge=1, le=SECONDS_MAX)] | None = None
+    tags: Annotated[list[Annotated[str, Meta(min_length=1, max_length=100)]], Meta(max_length=20)] = []
+    metadata: dict[str, Any] | None = None
+
+
+class SubmitReply(Reply):
+    """The job that was made, or that already stood for the idempotency key."""
+
+    id: str
+    job_id: str
+    state: str
+
+
+class JobView(Reply):
+    """A job as everybody sees it. Times are RFC 3339 with milliseconds and Z."""
+
+    id: str
+    kind: str
+    state: str
+    final: bool
+    reason: str | None
+    phase: str | None
+    evidence: str | None
+    error: str | None
+    printer_id: str | None
+    agent_id: str | None
+    title: str | None
+    source: str | None
+    tags: list[str]
+    metadata: msgspec.Raw | None
+    params: msgspec.Raw | None
+    priority: int
+    mode: str | None
+    payload_size: int | None
+    attempt: int
+    tries: int
+    created_at: str
+    run_at: str | None
+    expires_at: str | None
+    accepted_at: str | None
+    finished_at: str | None
+    cancel_requested_at: str | None
+    retry_of: str | None
+    result: msgspec.Raw | None
+
+
+class EventView(Reply):
+    """One entry of a job's trail. `actor` is `kind` or `kind:id`."""
+
+    seq: int
+    at: str
+    actor: str
+    verb: str
+    from_: str | None = msgspec.field(name="from")
+    to: str
+    attempt: int | None
+    reason: str | None
+    data: msgspec.Raw | None
+
+
+class ResolveRequest(Message):
+    """`POST /jobs/{id}/resolve`: what really happened to an uncertain job."""
+
+    outcome: Annotated[str, Meta(pattern="^(done|failed)$")]
+    note: Reason | None = None
+
+
+class CancelRequest(Message):
+    """Optional body of `DELETE /jobs/{id}`."""
+
+    reason: Reason | None = None
+
+
+class PrinterView(Reply):
+    """A printer, the agent it hangs on and whether that is online."""
+
+    id: str
+    number: int
+    name: str
+    agent_id: str
+    agent: str
+    online: bool
+    state: str
+    reason: str | None
+    can_pdf: bool
+    capabilities: msgspec.Raw
+    gone_at: str | None
+    created_at: str
+
+
+class AgentView(Reply):
+    """An agent. `approved_by` is code, without_code, issued or open."""
+
+    id: str
+    name: str
+    state: str
+    online: bool
+    dialect: str
+    approved_by: str | None
+    version: str | None
+    runtime: str | None
+    address: str | None
+    grants: list[str]
+    last_seen_at: str | None
+    created_at: str
+
+
+class PendingView(Reply):
+    """An entry of the inbox; the code is shown by the device alone."""
+
+    id: str
+    dialect: str
+    name: str
+    runtime: str | None
+    address: str | None
+    first_seen_at: str
+    last_seen_at: str | None
+
+
+class IssueRequest(Message):
+    """`POST /agents`: make an agent with a key that is shown once."""
+
+    name: Name
+
+
+class IssueReply(Reply):
+    """The only time the agent's key is shown."""
+
+    id: str
+    name: str
+    key: str
+
+
+class ApproveRequest(Message):
+    """`POST /agents/{id}/approve`: the code that the device shows, or the marked way without it."""
+
+    code: Annotated[str, Meta(min_length=1, max_length=40)] | None = None
+    without_code: bool = False
+
+
+class GrantsRequest(Message):
+    """`PUT /agents/{id}/grants`: replaces the agent's grants."""
+
+    grants: Annotated[list[Name], Meta(max_length=20)]
+
+
+class KeyRequest(Message):
+    """`POST /keys`: make a client key with some grants."""
+
+    name: Name
+    grants: Annotated[list[Name], Meta(max_length=20)]
+
+
+class KeyReply(Reply):
+    """The only time a client key is shown."""
+
+    id: str
+    name: str
+    grants: list[str]
+    key: str
+
+
+class KeyView(Reply):
+    """A client key without its secret."""
+
+    id: str
+    name: str
+    grants: list[str]
+    created_at: str
+    revoked_at: str | None
