@@ -1,0 +1,51 @@
+"""What a system tells the host about itself: names and places, nothing that costs an import."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from farhand.model.errors import FarhandError
+from farhand.model.policy import Policy
+
+_REFERENCE = re.compile(r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$")
+_NAME = re.compile(r"^[a-z][a-z0-9_-]{0,39}$")
+
+
+class ManifestError(FarhandError):
+    """A manifest that contradicts itself or another one."""
+
+    code = "bad-config"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class System:
+    """The manifest of a system.
+
+    `types` maps the words a client may write as `type` to kinds. `submit` (decodes
+    `POST /jobs`), `routes` and `handler` (what the agent does) are written `module:name` and
+    loaded only where they are needed.
+    """
+
+    name: str
+    kinds: tuple[str, ...]
+    types: Mapping[str, str] = field(default_factory=dict[str, str])
+    policies: Mapping[str, Policy] = field(default_factory=dict[str, Policy])
+    submit: str | None = None
+    routes: str | None = None
+    handler: str | None = None
+
+    def __post_init__(self) -> None:
+        if not _NAME.match(self.name):
+            raise ManifestError(f"{self.name!r} cannot name a system; use a-z, 0-9, - and _")
+        strangers = ({*self.types.values()} | {*self.policies}) - {*self.kinds}
+        if strangers:
+            raise ManifestError(f"system {self.name}: {min(strangers)!r} is not among its kinds")
+        bare = [kind for kind in self.kinds if kind not in self.policies]
+        if bare:
+            raise ManifestError(f"system {self.name}: kind {bare[0]!r} has no policy")
+        for reference in (self.submit, self.routes, self.handler):
+            if reference is not None and not _REFERENCE.match(reference):
+                raise ManifestError(f"system {self.name}: {reference!r} is not written module:name")
+        object.__setattr__(self, "types", MappingProxyType(dict(self.types)))
+        object.__setattr__(self, "policies", MappingProxyType(dict(self.policies)))
