@@ -77,17 +77,19 @@ def start(case: Case, attempt: Attempt | None, actor: Actor, progress: Progress)
         return stale(case)
     accept(case, attempt)
     _renew(case, attempt)
-    if case.directive() != "continue" and attempt.started_at is None:
-        case.plan()
-        return _held(case, attempt)
-    if attempt.started_at is None:
-        attempt.started_at = case.now
-        _note(case, attempt, progress)
-        case.move(Verb.START, State.RUNNING, actor, attempt=attempt.number, reason=progress.phase)
-    else:
+    if attempt.started_at is not None:
         _report(case, attempt, actor, progress)
+    elif case.directive() == "continue":
+        _begin(case, attempt, actor, progress)
     case.plan()
     return _held(case, attempt)
+
+
+def _begin(case: Case, attempt: Attempt, actor: Actor, progress: Progress) -> None:
+    attempt.started_at = case.now
+    case.touch(attempt)
+    _note(case, attempt, progress)
+    case.move(Verb.START, State.RUNNING, actor, attempt=attempt.number, reason=progress.phase)
 
 
 def fetch_payload(case: Case, attempt: Attempt | None, actor: Actor) -> Held | Problem:
@@ -110,9 +112,14 @@ def fetch_payload(case: Case, attempt: Attempt | None, actor: Actor) -> Held | P
 
 
 def heartbeat(case: Case, attempt: Attempt | None, actor: Actor, progress: Progress) -> Held | Problem:
-    """Renew the lease, take note of phase and reason, and pass on the directive."""
+    """Renew the lease, take note of phase and reason, and pass on the directive.
+
+    A phase is progress inside `running`, so that reporting one before the start is the start.
+    """
     if attempt is None or not attempt.open:
         return stale(case)
+    if progress.phase is not None:
+        return start(case, attempt, actor, progress)
     accept(case, attempt)
     _renew(case, attempt)
     _report(case, attempt, actor, progress)
@@ -120,12 +127,22 @@ def heartbeat(case: Case, attempt: Attempt | None, actor: Actor, progress: Progr
     return _held(case, attempt)
 
 
-def settle(case: Case, attempt: Attempt | None, actor: Actor, report: Report) -> Settled | Problem:
-    """Take the agent's word for how its attempt ended; what really happened wins."""
+def settle(
+    case: Case, attempt: Attempt | None, actor: Actor, report: Report, *, named: bool = True
+) -> Settled | Problem:
+    """Take the agent's word for how its attempt ended; what really happened wins.
+
+    `named` False says that the report may be about another attempt than this closed one.
+    """
     if attempt is None:
         return stale(case)
     if not attempt.open:
-        return _settle_closed(case, attempt, actor, report)
+        return _settle_closed(case, attempt, actor, report, named=named)
+    limit = case.policy.result_bytes_max
+    if report.result is not None and len(report.result) > limit:
+        return Problem(
+            "result-too-large", f"the result is larger than the limit of {limit} bytes", limit_bytes=limit
+        )
     accept(case, attempt)
     attempt.digest = report.digest
     attempt.retryable = int(report.retryable)
@@ -133,6 +150,9 @@ def settle(case: Case, attempt: Attempt | None, actor: Actor, report: Report) ->
         case.end(attempt, Outcome.SUCCEEDED)
         _succeed(case, attempt, actor, report)
     elif report.uncertain:
+        if attempt.started_at is None:
+            _begin(case, attempt, actor, Progress())
+        attempt.no_return = 1
         case.end(attempt, Outcome.LOST, error=report.error)
         reason = report.error or "the agent cannot say what happened"
         _apply(case, attempt, actor, Verb.RECLAIM, after(case, attempt, lost_reason=reason))
@@ -181,6 +201,9 @@ def release(
 def reclaim(case: Case, attempt: Attempt, actor: Actor, reason: str) -> None:
     """Take an attempt back whose lease is lost."""
     outcome = Outcome.UNACCEPTED if attempt.accepted_at is None else Outcome.LOST
+    untouched = case.policy.settled_by == "telemetry" and not past_no_return(case.policy, attempt)
+    if outcome == Outcome.LOST and untouched:
+        case.job.tries -= 1
     case.end(attempt, outcome, error=reason)
     _apply(case, attempt, actor, Verb.RECLAIM, after(case, attempt, lost_reason=reason))
 
@@ -195,11 +218,13 @@ def stale(case: Case) -> Problem:
     )
 
 
-def _settle_closed(case: Case, attempt: Attempt, actor: Actor, report: Report) -> Settled | Problem:
+def _settle_closed(
+    case: Case, attempt: Attempt, actor: Actor, report: Report, *, named: bool
+) -> Settled | Problem:
     job = case.job
     if attempt.digest == report.digest and attempt.settled_to is not None:
         return Settled(state=attempt.settled_to, replay=True)
-    newest = attempt.number == job.attempt
+    newest = named and attempt.number == job.attempt
     lost = attempt.outcome in (Outcome.LOST, Outcome.UNACCEPTED)
     if newest and lost and report.ok and (job.state in WAITING or job.state == State.UNCERTAIN):
         attempt.outcome = Outcome.SUCCEEDED
@@ -243,6 +268,7 @@ def _apply(case: Case, attempt: Attempt, actor: Actor, verb: Verb, step: Next) -
     job = case.job
     if step.state not in HELD:
         job.reason = step.reason
+    if step.state != State.RUNNING:
         job.phase = None
     if step.error is not None:
         job.error = step.error
@@ -277,7 +303,7 @@ def _report(case: Case, attempt: Attempt, actor: Actor, progress: Progress) -> N
     if (job.phase, job.reason) == before or job.version >= EVENTS_PER_JOB_MAX:
         return
     note = ": ".join(part for part in (job.phase, job.reason) if part)
-    case.append(Verb.REPORT, job.state, actor, attempt=attempt.number, reason=note or None)
+    case.move(Verb.REPORT, job.state, actor, attempt=attempt.number, reason=note or None)
 
 
 def _held(case: Case, attempt: Attempt) -> Held:

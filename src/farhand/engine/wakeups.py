@@ -11,14 +11,28 @@ from farhand.engine.requests import Claim, Claimed
 class Ticket:
     """A claim that waits for work. `taken` while a transaction is about to answer it."""
 
-    __slots__ = ("_hub", "future", "request", "taken", "withdrawn")
+    __slots__ = ("_hub", "_tried", "future", "request", "taken", "withdrawn")
 
     def __init__(self, request: Claim, hub: "Hub") -> None:
         self.request = request
         self.taken = False
         self.withdrawn = False
         self.future: asyncio.Future[list[Claimed]] = asyncio.get_running_loop().create_future()
+        self._tried: asyncio.Future[None] | None = None
         self._hub = hub
+
+    async def first(self) -> list[Claimed]:
+        """What the claim's first look found; after that it is answered or parked."""
+        if self.taken and not self.future.done():
+            self._tried = asyncio.get_running_loop().create_future()
+            await self._tried
+            self._tried = None
+        return self.future.result() if self.future.done() else []
+
+    def looked(self) -> None:
+        """The first look is over."""
+        if self._tried is not None and not self._tried.done():
+            self._tried.set_result(None)
 
     async def result(self, timeout_ms: int) -> list[Claimed]:
         """The jobs handed over; empty when the time ran out or the server is closing."""
@@ -38,11 +52,13 @@ class Ticket:
         """Hand the jobs to whoever waits."""
         if not self.future.done():
             self.future.set_result(jobs)
+        self.looked()
 
     def fail(self, error: BaseException) -> None:
         """Pass an error to whoever waits."""
         if not self.future.done():
             self.future.set_exception(error)
+        self.looked()
 
 
 class Hub:
@@ -61,6 +77,7 @@ class Hub:
     def park(self, ticket: Ticket) -> None:
         """Keep a claim until one of its lanes has work; after closing it is answered at once."""
         ticket.taken = False
+        ticket.looked()
         if self._closed or ticket.withdrawn:
             ticket.answer([])
         if ticket.future.done():

@@ -18,7 +18,7 @@ PollId = Annotated[str, Meta(min_length=1, max_length=64)]
 CLAIM_MAX = 64
 
 
-class PrinterInfo(Message):
+class PrinterInfo(Message, frozen=True):
     """One printer as its agent sees it. `can_pdf` is all that seed 000 knows.
 
     `capabilities` may hold raw, pdf, color, duplex, copies_max, papers, bins, media_types,
@@ -32,7 +32,7 @@ class PrinterInfo(Message):
     reason: Reason | None = None
 
 
-class RegisterRequest(Message):
+class RegisterRequest(Message, frozen=True):
     """`POST /agent/register`: who the agent is and what is behind it."""
 
     name: Name
@@ -42,7 +42,7 @@ class RegisterRequest(Message):
     capabilities: Annotated[list[Name], Meta(max_length=60)] | None = None
 
 
-class RegisterReply(Reply):
+class RegisterReply(Reply, frozen=True):
     """The agent's id and its printers' ids in the order of the request.
 
     `wait_ms` is how long the server would like polls to be held.
@@ -55,7 +55,7 @@ class RegisterReply(Reply):
     wait_ms: int
 
 
-class SeedClaimReply(Reply):
+class SeedClaimReply(Reply, frozen=True):
     """`GET /agent/jobs`: one job for an agent that fetches the payload apart."""
 
     job_id: str
@@ -65,7 +65,7 @@ class SeedClaimReply(Reply):
     lease_token: str
 
 
-class ClaimRequest(Message):
+class ClaimRequest(Message, frozen=True):
     """`POST /agent/claim`: ask for work. The same `poll_id` gets the same answer.
 
     `lanes` are ids of devices that are free; None means all of this agent's lanes. `per_lane`
@@ -81,7 +81,7 @@ class ClaimRequest(Message):
     wait_ms: Annotated[int, Meta(ge=0, le=55_000)] = 0
 
 
-class PayloadRef(Reply, omit_defaults=True):
+class PayloadRef(Reply, frozen=True, omit_defaults=True):
     """A job's bytes: inline as base64 when small, else a path to fetch them from."""
 
     size: int
@@ -89,7 +89,7 @@ class PayloadRef(Reply, omit_defaults=True):
     url: str | None = None
 
 
-class ClaimedJob(Reply):
+class ClaimedJob(Reply, frozen=True):
     """One job handed out. `params` is the system's own, `lease_ms` counts from the reply."""
 
     job_id: str
@@ -106,14 +106,14 @@ class ClaimedJob(Reply):
     directive: str = "continue"
 
 
-class ClaimReply(Reply):
+class ClaimReply(Reply, frozen=True):
     """What `POST /agent/claim` hands out; `directive` is for the agent as a whole."""
 
     jobs: list[ClaimedJob]
     directive: str | None = None
 
 
-class HeldRequest(Message):
+class HeldRequest(Message, frozen=True):
     """`…/start` and `…/heartbeat`: the lease and, if it changed, where the work stands.
 
     `reason` in words why it waits; null clears it, leaving it out leaves it.
@@ -124,7 +124,7 @@ class HeldRequest(Message):
     reason: Reason | None | UnsetType = UNSET
 
 
-class HeldReply(Reply):
+class HeldReply(Reply, frozen=True):
     """The job's state, what to do, how long the lease is and when the next heartbeat is due."""
 
     state: str
@@ -133,14 +133,14 @@ class HeldReply(Reply):
     heartbeat_ms: int
 
 
-class ReleaseRequest(Message):
+class ReleaseRequest(Message, frozen=True):
     """`…/release` and `…/refuse`: the work goes back, with the reason in words."""
 
     lease_token: Token | None = None
     reason: Reason | None = None
 
 
-class ResultRequest(Message):
+class ResultRequest(Message, frozen=True):
     """`POST /agent/jobs/{id}/result`: how the attempt ended.
 
     `retryable` says whether another try could help. `cancelled` says the work was stopped on
@@ -160,7 +160,7 @@ class ResultRequest(Message):
     next: ClaimRequest | None = None
 
 
-class BatchResult(Message):
+class BatchResult(Message, frozen=True):
     """One entry of `POST /agent/results`."""
 
     job_id: Annotated[str, Meta(max_length=36)]
@@ -175,28 +175,28 @@ class BatchResult(Message):
     result: msgspec.Raw | None = None
 
 
-class ResultsRequest(Message):
+class ResultsRequest(Message, frozen=True):
     """`POST /agent/results`: many results and the next claim in one request."""
 
     results: Annotated[list[BatchResult], Meta(max_length=CLAIM_MAX)]
     next: ClaimRequest | None = None
 
 
-class ResultReply(Reply):
+class ResultReply(Reply, frozen=True):
     """The state the job went to, and the jobs of the claim that came with the result."""
 
     state: str
     next: ClaimReply | None = None
 
 
-class ResultsReply(Reply):
+class ResultsReply(Reply, frozen=True):
     """One entry per result, `{state}` or a problem, and the jobs of the claim that came with them."""
 
     items: list[dict[str, Any]]
     next: ClaimReply | None = None
 
 
-class StateReply(Reply):
+class StateReply(Reply, frozen=True):
     """The state a job is in after a verb."""
 
     state: str

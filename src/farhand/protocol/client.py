@@ -12,7 +12,7 @@ Id = Annotated[str, Meta(max_length=64)]
 SECONDS_MAX = 366 * 24 * 3600
 
 
-class PrintOptions(Message):
+class PrintOptions(Message, frozen=True):
     """How a document is printed; what is left out is the printer's own choice. Ignored for raw."""
 
     paper: Annotated[str, Meta(max_length=100)] | None = None
@@ -28,7 +28,7 @@ class PrintOptions(Message):
     collate: bool | None = None
 
 
-class SubmitPrint(Message):
+class SubmitPrint(Message, frozen=True):
     """`POST /jobs` for printing. One of `content` (base64) and `url`, as `type` asks for.
 
     `json` is the body POSTed to `url` by the `*_uri_post` types. `expires_in` (seconds, also
@@ -52,7 +52,7 @@ class SubmitPrint(Message):
     metadata: dict[str, Any] | None = None
 
 
-class SubmitReply(Reply):
+class SubmitReply(Reply, frozen=True):
     """The job that was made, or that already stood for the idempotency key."""
 
     id: str
@@ -60,7 +60,7 @@ class SubmitReply(Reply):
     state: str
 
 
-class JobView(Reply):
+class JobView(Reply, frozen=True):
     """A job as everybody sees it. Times are RFC 3339 with milliseconds and Z."""
 
     id: str
@@ -93,7 +93,7 @@ class JobView(Reply):
     result: msgspec.Raw | None
 
 
-class EventView(Reply):
+class EventView(Reply, frozen=True):
     """One entry of a job's trail. `actor` is `kind` or `kind:id`."""
 
     seq: int
@@ -107,20 +107,20 @@ class EventView(Reply):
     data: msgspec.Raw | None
 
 
-class ResolveRequest(Message):
+class ResolveRequest(Message, frozen=True):
     """`POST /jobs/{id}/resolve`: what really happened to an uncertain job."""
 
     outcome: Annotated[str, Meta(pattern="^(done|failed)$")]
     note: Reason | None = None
 
 
-class CancelRequest(Message):
+class CancelRequest(Message, frozen=True):
     """Optional body of `DELETE /jobs/{id}`."""
 
     reason: Reason | None = None
 
 
-class PrinterView(Reply):
+class PrinterView(Reply, frozen=True):
     """A printer, the agent it hangs on and whether that is online."""
 
     id: str
@@ -137,7 +137,7 @@ class PrinterView(Reply):
     created_at: str
 
 
-class AgentView(Reply):
+class AgentView(Reply, frozen=True):
     """An agent. `approved_by` is code, without_code, issued or open."""
 
     id: str
@@ -154,7 +154,7 @@ class AgentView(Reply):
     created_at: str
 
 
-class PendingView(Reply):
+class PendingView(Reply, frozen=True):
     """An entry of the inbox; the code is shown by the device alone."""
 
     id: str
@@ -166,13 +166,13 @@ class PendingView(Reply):
     last_seen_at: str | None
 
 
-class IssueRequest(Message):
+class IssueRequest(Message, frozen=True):
     """`POST /agents`: make an agent with a key that is shown once."""
 
     name: Name
 
 
-class IssueReply(Reply):
+class IssueReply(Reply, frozen=True):
     """The only time the agent's key is shown."""
 
     id: str
@@ -180,27 +180,27 @@ class IssueReply(Reply):
     key: str
 
 
-class ApproveRequest(Message):
+class ApproveRequest(Message, frozen=True):
     """`POST /agents/{id}/approve`: the code that the device shows, or the marked way without it."""
 
     code: Annotated[str, Meta(min_length=1, max_length=40)] | None = None
     without_code: bool = False
 
 
-class GrantsRequest(Message):
+class GrantsRequest(Message, frozen=True):
     """`PUT /agents/{id}/grants`: replaces the agent's grants."""
 
     grants: Annotated[list[Name], Meta(max_length=20)]
 
 
-class KeyRequest(Message):
+class KeyRequest(Message, frozen=True):
     """`POST /keys`: make a client key with some grants."""
 
     name: Name
     grants: Annotated[list[Name], Meta(max_length=20)]
 
 
-class KeyReply(Reply):
+class KeyReply(Reply, frozen=True):
     """The only time a client key is shown."""
 
     id: str
@@ -209,7 +209,7 @@ class KeyReply(Reply):
     key: str
 
 
-class KeyView(Reply):
+class KeyView(Reply, frozen=True):
     """A client key without its secret."""
 
     id: str
@@ -217,3 +217,9 @@ class KeyView(Reply):
     grants: list[str]
     created_at: str
     revoked_at: str | None
+
+
+class BatchRequest(Message, frozen=True):
+    """`POST /jobs/batch`: up to 100 bodies of `POST /jobs`, each answered by itself."""
+
+    jobs: Annotated[list[SubmitPrint], Meta(max_length=100)]

@@ -1,0 +1,334 @@
+"""The clients' routes about jobs."""
+
+import asyncio
+import base64
+import binascii
+import dataclasses
+import hashlib
+from typing import Any, Final
+
+import msgspec
+
+from farhand.engine.requests import JobFilter, Order, Reserve, Retry, Submit, Submitted
+from farhand.model.errors import Problem
+from farhand.model.ids import id_text, parse_id
+from farhand.model.job import TERMINAL, Job, State
+from farhand.protocol.client import CancelRequest, ResolveRequest, SubmitReply
+from farhand.protocol.wire import decode, problem_document
+from farhand.server.call import Call
+from farhand.server.context import Context
+from farhand.server.desk import Prepared
+from farhand.server.text import refuse_nul
+from farhand.server.views import event_view, job_view
+
+BODY_MAX: Final = 1024 * 1024
+WAIT_MAX_MS: Final = 55_000
+PAGE: Final = 50
+PAGE_MAX: Final = 200
+BATCH_MAX: Final = 100
+KEY_MAX: Final = 255
+LIST_QUERY: Final = ("state", "kind", "printer", "agent", "tag", "source", "limit", "cursor")
+
+
+class _Kind(msgspec.Struct):
+    type: Any = None
+
+
+class _Batch(msgspec.Struct, forbid_unknown_fields=True):
+    jobs: list[msgspec.Raw]
+
+
+_kind = msgspec.json.Decoder(_Kind)
+_batch = msgspec.json.Decoder(_Batch)
+_cancel = msgspec.json.Decoder(CancelRequest)
+_resolve = msgspec.json.Decoder(ResolveRequest)
+
+
+async def _prepare(context: Context, call: Call, body: bytes) -> Prepared:
+    word = decode(_kind, body).type
+    if not isinstance(word, str):
+        raise Problem("bad-field", "type: is required and names the kind of job", field="type")
+    decoder = context.submitters.get(word)
+    if decoder is None:
+        known = ", ".join(sorted(context.submitters))
+        raise Problem(
+            "unsupported-type", f"type: {word[:100]!r} is not known; use one of {known}", field="type"
+        )
+    return await decoder(body, call.principal, context.desk)
+
+
+def _idempotency_key(call: Call) -> str | None:
+    raw = call.header(b"idempotency-key")
+    if raw is None:
+        return None
+    key = raw.decode("latin-1").strip()
+    if len(key) >= 2 and key[0] == key[-1] == '"':
+        key = key[1:-1]
+    if not 1 <= len(key) <= KEY_MAX or not key.isprintable():
+        raise Problem("bad-request", f"Idempotency-Key has 1 to {KEY_MAX} printable characters")
+    return f"{call.principal.kind}:{(call.principal.id or b'').hex()}:{key}"
+
+
+async def _submit(context: Context, call: Call, body: bytes, key: str | None) -> Submitted | Problem:
+    prepared = await _prepare(context, call, body)
+    submission = prepared.submission
+    policy = context.desk.policy(submission.policy_name or submission.kind)
+    fingerprint: bytes | None = None
+    if key is not None:
+        fingerprint = hashlib.sha256(b"POST /jobs\n" + prepared.canonical).digest()
+    request = Submit(submission=submission, policy=policy, idempotency_key=key, fingerprint=fingerprint)
+    limit = context.desk.payload_limit(policy)
+    if prepared.payload_url is not None:
+        return await _submit_fetched(context, prepared, request, limit)
+    payload = submission.payload
+    if payload is not None and len(payload) > limit:
+        raise Problem(
+            "payload-too-large", f"the payload is larger than the limit of {limit} bytes", limit_bytes=limit
+        )
+    if payload is not None and not context.desk.is_inline(len(payload)):
+        sha256, size = await context.desk.keep(payload, limit)
+        stored = dataclasses.replace(submission, payload=None, payload_sha256=sha256, payload_size=size)
+        request = dataclasses.replace(request, submission=stored)
+    return await context.store.submit(request)
+
+
+async def _submit_fetched(
+    context: Context, prepared: Prepared, request: Submit, limit: int
+) -> Submitted | Problem:
+    """Take the idempotency key before the fetch goes out, so that a repeat never fetches twice."""
+    source = prepared.payload_url
+    if source is None:
+        raise ValueError("there is nothing to fetch")
+    reserve: Reserve | None = None
+    if request.idempotency_key is not None and request.fingerprint is not None:
+        reserve = Reserve(
+            org_id=request.submission.org_id, key=request.idempotency_key, fingerprint=request.fingerprint
+        )
+        known = await context.store.reserve(reserve)
+        if known is not None:
+            return known
+    try:
+        sha256, size = await context.desk.fetch(source, limit)
+    except BaseException:
+        if reserve is not None:
+            await asyncio.shield(context.store.reserve(dataclasses.replace(reserve, drop=True)))
+        raise
+    stored = dataclasses.replace(request.submission, payload_sha256=sha256, payload_size=size)
+    return await context.store.submit(
+        dataclasses.replace(request, submission=stored, reserved=reserve is not None)
+    )
+
+
+def _submit_reply(done: Submitted) -> SubmitReply:
+    job_id = id_text(done.job_id)
+    return SubmitReply(id=job_id, job_id=job_id, state=done.state)
+
+
+async def submit(context: Context, call: Call) -> None:
+    """`POST /jobs`: write down a job of any system."""
+    body = await call.body(context.desk.body_limit)
+    done = await _submit(context, call, body, _idempotency_key(call))
+    if isinstance(done, Problem):
+        raise done
+    reply = _submit_reply(done)
+    location = (b"location", b"/jobs/" + reply.id.encode())
+    await call.json(reply, 201 if done.created else 200, headers=(location,))
+
+
+async def submit_batch(context: Context, call: Call) -> None:
+    """`POST /jobs/batch`: many jobs, each answered by itself."""
+    batch = decode(_batch, await call.body(context.desk.body_limit))
+    if len(batch.jobs) > BATCH_MAX:
+        raise Problem("bad-field", f"jobs: holds at most {BATCH_MAX} jobs", field="jobs")
+    key = _idempotency_key(call)
+    items = await asyncio.gather(
+        *(
+            _batch_item(context, call, bytes(entry), None if key is None else f"{key}/{index}")
+            for index, entry in enumerate(batch.jobs)
+        )
+    )
+    await call.json({"items": items})
+
+
+async def _batch_item(context: Context, call: Call, body: bytes, key: str | None) -> object:
+    try:
+        done = await _submit(context, call, body, key)
+    except Problem as problem:
+        done = problem
+    return problem_document(done) if isinstance(done, Problem) else _submit_reply(done)
+
+
+def job_id(call: Call) -> bytes:
+    """The job id of the path. Raises Problem `not-found` for what is no id."""
+    found = parse_id(call.params[0])
+    if found is None:
+        raise not_found()
+    return found
+
+
+def not_found() -> Problem:
+    """The answer for a job that is not there or not the caller's."""
+    return Problem("not-found", "there is no job with this id, or it is not yours")
+
+
+async def _job(context: Context, call: Call) -> Job:
+    job = await context.store.job(call.principal.org_id, job_id(call))
+    if job is None:
+        raise not_found()
+    return job
+
+
+async def show(context: Context, call: Call) -> None:
+    """`GET /jobs/{id}`: a job; with `Prefer: wait=N` held until it changes."""
+    call.query(frozenset())
+    wait_ms = call.prefer_wait_ms(WAIT_MAX_MS)
+    job = await _job(context, call)
+    if wait_ms <= 0 or job.state in TERMINAL:
+        await call.json(job_view(job))
+        return
+    key = call.principal.id
+    context.held.enter_wait(key)
+    try:
+        changed = await _changed(context, call, job, wait_ms)
+    finally:
+        context.held.leave_wait(key)
+    if changed is not None:
+        applied = (b"preference-applied", b"wait=%d" % (wait_ms // 1000))
+        await call.json(job_view(changed), headers=(applied,))
+
+
+async def _changed(context: Context, call: Call, job: Job, wait_ms: int) -> Job | None:
+    """The job once it differs from what the caller may know, or when the time is up; None on hang-up."""
+    gone = asyncio.ensure_future(call.disconnected())
+    loop = asyncio.get_running_loop()
+    end = loop.time() + wait_ms / 1000
+    before = job.version
+    try:
+        while not context.closing.is_set():
+            left = end - loop.time()
+            watch = context.store.hub.watch(job.id)
+            latest = await context.store.job(job.org_id, job.id)
+            if latest is None:
+                raise not_found()
+            if latest.version != before or left <= 0:
+                context.store.hub.unwatch(job.id, watch)
+                return latest
+            # Hints can be missed where several servers share a database, so look now and then.
+            pause = min(left, 2.0) if context.store.database.shared else left
+            await asyncio.wait((watch, gone), timeout=pause, return_when=asyncio.FIRST_COMPLETED)
+            context.store.hub.unwatch(job.id, watch)
+            if gone.done():
+                return None
+        return await context.store.job(job.org_id, job.id)
+    finally:
+        gone.cancel()
+
+
+def encode_cursor(seq: int) -> str:
+    """An opaque cursor."""
+    return base64.urlsafe_b64encode(b"j%x" % seq).decode("ascii").rstrip("=")
+
+
+def decode_cursor(text: str) -> int:
+    """The position behind a cursor. Raises Problem `bad-cursor`."""
+    try:
+        plain = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+        if plain[:1] != b"j":
+            raise ValueError("not a job cursor")
+        return int(plain[1:17], 16)
+    except (ValueError, binascii.Error) as error:
+        raise Problem("bad-cursor", "cursor: take it unchanged from the `next` of a list") from error
+
+
+def page_limit(query: dict[str, str]) -> int:
+    """The page size asked for. Raises Problem when it is none."""
+    text = query.get("limit", str(PAGE))
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:6]) <= PAGE_MAX:
+        raise Problem("bad-field", f"limit: must be a whole number from 1 to {PAGE_MAX}", field="limit")
+    return int(text)
+
+
+def _query_id(query: dict[str, str], name: str) -> bytes | None:
+    text = query.get(name)
+    if text is None:
+        return None
+    found = parse_id(text)
+    if found is None:
+        raise Problem("bad-field", f"{name}: is no id", field=name)
+    return found
+
+
+async def listing(context: Context, call: Call) -> None:
+    """`GET /jobs`: jobs, newest first."""
+    query = call.query(frozenset(LIST_QUERY))
+    state = query.get("state")
+    if state is not None and state not in set(State):
+        raise Problem("bad-field", f"state: must be one of {', '.join(State)}", field="state")
+    limit = page_limit(query)
+    wanted = JobFilter(
+        org_id=call.principal.org_id,
+        state=state,
+        kind=query.get("kind"),
+        device_id=_query_id(query, "printer"),
+        agent_id=_query_id(query, "agent"),
+        tag=query.get("tag"),
+        source=query.get("source"),
+        before=decode_cursor(query["cursor"]) if "cursor" in query else None,
+        limit=limit + 1,
+    )
+    jobs = await context.store.jobs(wanted)
+    following = encode_cursor(jobs[limit - 1].seq) if len(jobs) > limit else None
+    await call.json({"items": [job_view(job) for job in jobs[:limit]], "next": following})
+
+
+async def events(context: Context, call: Call) -> None:
+    """`GET /jobs/{id}/events`: the trail."""
+    query = call.query(frozenset({"limit", "cursor"}))
+    limit = page_limit(query)
+    after = decode_cursor(query["cursor"]) if "cursor" in query else 0
+    found = await context.store.events(call.principal.org_id, job_id(call), after, limit + 1)
+    if found is None:
+        raise not_found()
+    following = encode_cursor(found[limit - 1].number) if len(found) > limit else None
+    await call.json({"items": [event_view(event) for event in found[:limit]], "next": following})
+
+
+def _order(call: Call, note: str | None = None, *, done: bool = False) -> Order:
+    principal = call.principal
+    return Order(org_id=principal.org_id, job_id=job_id(call), actor=principal.actor, note=note, done=done)
+
+
+async def cancel(context: Context, call: Call) -> None:
+    """`DELETE /jobs/{id}`: cancel, or ask for it when the work is in hand."""
+    body = await call.body(BODY_MAX)
+    message = decode(_cancel, body or b"{}")
+    refuse_nul(body, message)
+    answer = await context.store.cancel(_order(call, message.reason))
+    if isinstance(answer, Problem):
+        raise answer
+    await call.json(job_view(await _job(context, call)))
+
+
+async def resolve(context: Context, call: Call) -> None:
+    """`POST /jobs/{id}/resolve`: a person says how an uncertain job ended."""
+    body = await call.body(BODY_MAX)
+    message = decode(_resolve, body)
+    refuse_nul(body, message)
+    answer = await context.store.resolve(_order(call, message.note, done=message.outcome == "done"))
+    if isinstance(answer, Problem):
+        raise answer
+    await call.json(job_view(await _job(context, call)))
+
+
+async def retry(context: Context, call: Call) -> None:
+    """`POST /jobs/{id}/retry`: the same work as a new job."""
+    await call.body(BODY_MAX)
+    job = await _job(context, call)
+    policy = context.desk.policies.get(job.kind)
+    if policy is None:
+        raise Problem("unsupported-type", f"this server no longer knows jobs of kind {job.kind!r}")
+    done = await context.store.retry(Retry(order=_order(call), policy=policy))
+    if isinstance(done, Problem):
+        raise done
+    reply = _submit_reply(done)
+    await call.json(reply, 201, headers=((b"location", b"/jobs/" + reply.id.encode()),))

@@ -1,0 +1,267 @@
+"""The owners' routes: printers, agents, keys, the audit log."""
+
+import base64
+import secrets
+from typing import Final
+
+import msgspec
+
+from farhand.engine.registry import AGENT_GRANTS, CLIENT_GRANTS, Agent
+from farhand.model.clock import to_rfc3339
+from farhand.model.errors import Problem
+from farhand.model.ids import id_text, parse_id
+from farhand.model.policy import suggest
+from farhand.protocol.client import (
+    ApproveRequest,
+    GrantsRequest,
+    IssueReply,
+    IssueRequest,
+    KeyReply,
+    KeyRequest,
+    KeyView,
+)
+from farhand.protocol.wire import decode
+from farhand.server.auth import digest
+from farhand.server.call import Call
+from farhand.server.context import Context
+from farhand.server.job_routes import page_limit
+from farhand.server.text import refuse_nul
+from farhand.server.views import agent_view, moment, pending_view, printer_view
+
+BODY_MAX: Final = 64 * 1024
+_issue = msgspec.json.Decoder(IssueRequest)
+_approve = msgspec.json.Decoder(ApproveRequest)
+_grants = msgspec.json.Decoder(GrantsRequest)
+_key = msgspec.json.Decoder(KeyRequest)
+
+
+def new_key(prefix: str) -> str:
+    """A fresh credential of 256 random bits; the prefix tells people what it is."""
+    return f"{prefix}_{secrets.token_urlsafe(32)}"
+
+
+def _name_cursor(name: str) -> str:
+    return base64.urlsafe_b64encode(name.encode()).decode("ascii").rstrip("=")
+
+
+def _after(query: dict[str, str]) -> str | None:
+    text = query.get("cursor")
+    if text is None:
+        return None
+    try:
+        plain = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True).decode()
+    except ValueError as error:
+        raise Problem("bad-cursor", "cursor: take it unchanged from the `next` of a list") from error
+    if "\0" in plain:
+        raise Problem("bad-cursor", "cursor: take it unchanged from the `next` of a list")
+    return plain
+
+
+async def printers(context: Context, call: Call) -> None:
+    """`GET /printers`: printers by name, without the gone ones unless `gone=true`."""
+    query = call.query(frozenset({"limit", "cursor", "gone"}))
+    limit = page_limit(query)
+    with_gone = query.get("gone", "false") == "true"
+    rows = await context.store.registry.devices(
+        call.principal.org_id, _after(query), limit + 1, with_gone=with_gone
+    )
+    now = context.clock.now_ms()
+    items = [printer_view(*row, now, context.seen) for row in rows[:limit]]
+    following = _name_cursor(rows[limit - 1][0].name) if len(rows) > limit else None
+    await call.json({"items": items, "next": following})
+
+
+async def printer(context: Context, call: Call) -> None:
+    """`GET /printers/{id}`: one printer."""
+    device_id = parse_id(call.params[0])
+    registry = context.store.registry
+    device = await registry.device(call.principal.org_id, device_id) if device_id is not None else None
+    if device is None:
+        raise Problem("not-found", "there is no printer with this id, or it is not yours")
+    agent = await registry.agent(call.principal.org_id, device.agent_id)
+    name, last, state = (agent.name, agent.last_seen_at, agent.state) if agent else ("", None, "revoked")
+    await call.json(printer_view(device, name, last, state, context.clock.now_ms(), context.seen))
+
+
+async def agents(context: Context, call: Call) -> None:
+    """`GET /agents`: agents by name, without the inbox."""
+    query = call.query(frozenset({"limit", "cursor"}))
+    limit = page_limit(query)
+    rows = await context.store.registry.agents(call.principal.org_id, _after(query), limit + 1)
+    now = context.clock.now_ms()
+    following = _name_cursor(rows[limit - 1].name) if len(rows) > limit else None
+    await call.json({"items": [agent_view(a, now, context.seen) for a in rows[:limit]], "next": following})
+
+
+async def pending(context: Context, call: Call) -> None:
+    """`GET /agents/pending`: who waits for approval."""
+    call.query(frozenset())
+    rows = await context.store.registry.pending(call.principal.org_id)
+    await call.json({"items": [pending_view(agent) for agent in rows], "next": None})
+
+
+def _agent_id(call: Call) -> bytes:
+    found = parse_id(call.params[0])
+    if found is None:
+        raise Problem("not-found", "there is no agent with this id, or it is not yours")
+    return found
+
+
+async def _show(context: Context, call: Call, agent: Agent | Problem) -> None:
+    if isinstance(agent, Problem):
+        raise agent
+    await call.json(agent_view(agent, context.clock.now_ms(), context.seen))
+
+
+async def agent(context: Context, call: Call) -> None:
+    """`GET /agents/{id}`: one agent."""
+    found = await context.store.registry.agent(call.principal.org_id, _agent_id(call))
+    await _show(
+        context, call, found or Problem("not-found", "there is no agent with this id, or it is not yours")
+    )
+
+
+async def issue(context: Context, call: Call) -> None:
+    """`POST /agents`: make an agent; its key is in this reply and nowhere else."""
+    body = await call.body(BODY_MAX)
+    message = decode(_issue, body)
+    refuse_nul(body, message)
+    key = new_key("fha")
+    made = await context.store.registry.issue(
+        call.principal.org_id, message.name, digest(key.encode()), call.principal.actor
+    )
+    if isinstance(made, Problem):
+        raise made
+    await call.json(IssueReply(id=id_text(made.id), name=made.name, key=key), 201)
+
+
+async def approve(context: Context, call: Call) -> None:
+    """`POST /agents/{id}/approve`: let a waiting agent in."""
+    body = await call.body(BODY_MAX)
+    message = decode(_approve, body)
+    refuse_nul(body, message)
+    if (message.code is None) != message.without_code:
+        raise Problem(
+            "bad-field",
+            "code: type the code that the device shows, or send without_code: true to approve without it",
+            field="code",
+        )
+    approved = await context.store.registry.approve(
+        call.principal.org_id, _agent_id(call), call.principal.actor, code=message.code
+    )
+    await _show(context, call, approved)
+
+
+async def revoke(context: Context, call: Call) -> None:
+    """`POST /agents/{id}/revoke`: throw an agent out at once."""
+    await call.body(BODY_MAX)
+    registry = context.store.registry
+    await _show(
+        context, call, await registry.revoke(call.principal.org_id, _agent_id(call), call.principal.actor)
+    )
+
+
+async def _set_state(context: Context, call: Call, state: str) -> None:
+    await call.body(BODY_MAX)
+    principal = call.principal
+    changed = await context.store.registry.set_state(
+        principal.org_id, _agent_id(call), state, principal.actor
+    )
+    await _show(context, call, changed)
+
+
+async def pause(context: Context, call: Call) -> None:
+    """`POST /agents/{id}/pause`: no new work until resumed."""
+    await _set_state(context, call, "paused")
+
+
+async def drain(context: Context, call: Call) -> None:
+    """`POST /agents/{id}/drain`: finish what is in hand, take nothing new."""
+    await _set_state(context, call, "draining")
+
+
+async def resume(context: Context, call: Call) -> None:
+    """`POST /agents/{id}/resume`: take work again."""
+    await _set_state(context, call, "active")
+
+
+def _check_grants(grants: list[str], known: tuple[str, ...]) -> list[str]:
+    for index, grant in enumerate(grants):
+        if grant not in known:
+            hint = suggest(grant, known) or f"; known are {', '.join(known)}"
+            raise Problem(
+                "bad-field", f"grants[{index}]: there is no grant {grant!r}{hint}", field=f"grants[{index}]"
+            )
+    return sorted(set(grants))
+
+
+async def set_grants(context: Context, call: Call) -> None:
+    """`PUT /agents/{id}/grants`: replace an agent's grants."""
+    message = decode(_grants, await call.body(BODY_MAX))
+    grants = _check_grants(message.grants, AGENT_GRANTS)
+    changed = await context.store.registry.set_grants(
+        call.principal.org_id, _agent_id(call), grants, call.principal.actor
+    )
+    await _show(context, call, changed)
+
+
+async def create_key(context: Context, call: Call) -> None:
+    """`POST /keys`: make a client key; it is in this reply and nowhere else."""
+    body = await call.body(BODY_MAX)
+    message = decode(_key, body)
+    refuse_nul(body, message)
+    grants = _check_grants(message.grants, CLIENT_GRANTS)
+    for grant in grants:
+        call.principal.require(grant)
+    key = new_key("fhc")
+    made = await context.store.keys.create(call.principal.org_id, message.name, digest(key.encode()), grants)
+    if isinstance(made, Problem):
+        raise made
+    await call.json(KeyReply(id=id_text(made.id), name=made.name, grants=grants, key=key), 201)
+
+
+async def keys(context: Context, call: Call) -> None:
+    """`GET /keys`: client keys without their secrets."""
+    call.query(frozenset())
+    rows = await context.store.keys.list(call.principal.org_id)
+    items = [
+        KeyView(
+            id=id_text(key.id),
+            name=key.name,
+            grants=list(key.grants),
+            created_at=to_rfc3339(key.created_at),
+            revoked_at=moment(key.revoked_at),
+        )
+        for key in rows
+    ]
+    await call.json({"items": items, "next": None})
+
+
+async def revoke_key(context: Context, call: Call) -> None:
+    """`DELETE /keys/{id}`: a key stops working at once."""
+    await call.body(BODY_MAX)
+    key_id = parse_id(call.params[0])
+    if key_id is None:
+        raise Problem("not-found", "there is no key with this id, or it is not yours")
+    problem = await context.store.keys.revoke(call.principal.org_id, key_id)
+    if problem is not None:
+        raise problem
+    await call.reply(204)
+
+
+async def audit(context: Context, call: Call) -> None:
+    """`GET /audit`: who changed what, newest first."""
+    call.query(frozenset())
+    rows = await context.store.audit(call.principal.org_id)
+    items = [
+        {
+            "seq": row[0],
+            "at": to_rfc3339(row[1]),
+            "actor": row[2] if row[3] is None else f"{row[2]}:{id_text(row[3])}",
+            "action": row[4],
+            "subject": id_text(bytes.fromhex(row[5])),
+            "data": row[6],
+        }
+        for row in rows
+    ]
+    await call.json({"items": items, "next": None})

@@ -1,0 +1,235 @@
+"""A whole server: put together, run, taken apart."""
+
+import asyncio
+import fcntl
+import logging
+import os
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+from farhand.engine.ports import Payloads
+from farhand.model.clock import Clock, SystemClock
+from farhand.model.policy import Policy
+from farhand.model.system import System
+from farhand.server import api
+from farhand.server.app import App
+from farhand.server.auth import Authenticator
+from farhand.server.config import ConfigError, ServerConfig, policies, root_token
+from farhand.server.context import Context, HeldPolls
+from farhand.server.desk import Decoder, Desk
+from farhand.server.routes import Route, Table
+from farhand.server.timers import Timers
+from farhand.storage.database import Database
+from farhand.storage.folder import FolderPayloads
+from farhand.storage.sqlite import SqliteDatabase
+from farhand.storage.store import Store
+
+log = logging.getLogger("farhand.server")
+GRACE_S = 10
+
+
+def database_of(config: ServerConfig) -> Database:
+    """The database behind the configured URL. Raises ConfigError for one it does not know."""
+    url = config.database_url
+    if url.startswith("sqlite:///"):
+        return SqliteDatabase(Path(url.removeprefix("sqlite:///")))
+    if url.startswith(("postgresql://", "postgres://")):
+        try:
+            from farhand.storage.postgres import PostgresDatabase
+        except ImportError as error:
+            raise ConfigError(
+                "PostgreSQL needs its driver: pip install 'farhand[server,postgres]'"
+            ) from error
+        return PostgresDatabase(url)
+    raise ConfigError(f"database must be sqlite:///PATH or postgresql://…, got {url.partition(':')[0]}:…")
+
+
+def lock_data(data: Path) -> int:
+    """Hold the data folder for this process. Raises ConfigError while another server has it."""
+    data.mkdir(parents=True, exist_ok=True)
+    handle = os.open(data / "server.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(handle)
+        raise ConfigError(
+            f"another server already runs on {data}; stop it or choose another --data"
+        ) from error
+    return handle
+
+
+def system_policies(systems: tuple[System, ...]) -> dict[str, Policy]:
+    """The policies that the systems bring."""
+    return {name: policy for system in systems for name, policy in system.policies.items()}
+
+
+@asynccontextmanager
+async def running(
+    config: ServerConfig,
+    *,
+    systems: tuple[System, ...],
+    load: Callable[[str], Any],
+    token: str,
+    clock: Clock | None = None,
+) -> AsyncGenerator[tuple[App, Context]]:
+    """A server's application with its store open and its timers running.
+
+    `load` resolves the references of the systems' manifests.
+    """
+    clock = clock or SystemClock()
+    in_force = policies(system_policies(systems), config)
+    store = Store(database_of(config), clock)
+    payloads = FolderPayloads(config.data / "payloads")
+    await asyncio.to_thread(payloads.open_root)
+    await store.open()
+    context = assemble(
+        config,
+        systems=systems,
+        load=load,
+        token=token,
+        clock=clock,
+        store=store,
+        payloads=payloads,
+        policies=in_force,
+    )
+    timers = Timers(context)
+    timers.start()
+    try:
+        yield App(context), context
+    finally:
+        context.close()
+        await timers.stop()
+        await store.close()
+
+
+def assemble(
+    config: ServerConfig,
+    *,
+    systems: tuple[System, ...],
+    load: Callable[[str], Any],
+    token: str,
+    clock: Clock,
+    store: Store,
+    payloads: Payloads,
+    policies: dict[str, Policy],
+) -> Context:
+    """Put the parts of a server together."""
+    desk = Desk(store=store, payloads=payloads, config=config, policies=policies, clock=clock)
+    context = Context(
+        config=config,
+        store=store,
+        payloads=payloads,
+        clock=clock,
+        auth=Authenticator(store, token, clock),
+        desk=desk,
+        systems=systems,
+        submitters=_submitters(systems, load),
+        held=HeldPolls(
+            total=config.held_polls_max,
+            per_agent=config.held_polls_per_agent,
+            per_key=config.held_waits_per_key,
+        ),
+    )
+    extra: list[Route] = []
+    for system in systems:
+        if system.routes is not None:
+            extra += load(system.routes)()
+    context.table = Table([*api.routes(), *extra])
+    return context
+
+
+def _submitters(systems: tuple[System, ...], load: Callable[[str], Any]) -> dict[str, Decoder]:
+    found: dict[str, Decoder] = {}
+    for system in systems:
+        if system.submit is not None:
+            decoder: Decoder = load(system.submit)
+            found.update(dict.fromkeys(system.types, decoder))
+    return found
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, but held polls are answered before it waits for open requests."""
+
+    def __init__(
+        self, config: uvicorn.Config, on_stop: Callable[[], None], announce: Callable[[int], None]
+    ) -> None:
+        super().__init__(config)
+        self._on_stop = on_stop
+        self._announce = announce
+
+    def handle_exit(self, sig: int, frame: Any) -> None:
+        """A signal: let whoever waits go first."""
+        self._on_stop()
+        super().handle_exit(sig, frame)
+
+    async def startup(self, sockets: Any = None) -> None:
+        """Listen, then say where."""
+        await super().startup(sockets)
+        for server in self.servers:
+            for socket in server.sockets:
+                self._announce(socket.getsockname()[1])
+                return
+
+
+def uvicorn_config(app: App, config: ServerConfig) -> uvicorn.Config:
+    """How the application is served."""
+    return uvicorn.Config(
+        app,
+        host=config.host,
+        port=config.port,
+        loop="uvloop",
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        log_level="warning",
+        backlog=4096,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=GRACE_S,
+    )
+
+
+async def serve(
+    config: ServerConfig,
+    *,
+    systems: tuple[System, ...],
+    load: Callable[[str], Any],
+    environment: Mapping[str, str] = os.environ,
+    announce: Callable[[str], None] = print,
+) -> None:
+    """Serve until SIGINT or SIGTERM. Raises ConfigError when the settings do not fit."""
+    lock = lock_data(config.data)
+    try:
+        token, path = root_token(config.data, environment)
+        async with running(config, systems=systems, load=load, token=token) as (app, context):
+
+            def listening(port: int) -> None:
+                announce(f"farhand listens on http://{config.host}:{port}")
+                if path is not None:
+                    announce(f"the root token lies in {path}")
+
+            server = _Server(uvicorn_config(app, config), context.close, listening)
+            await server.serve()
+            if not server.started:
+                raise ConfigError(f"cannot listen on {config.host}:{config.port}; is it in use?")
+    finally:
+        os.close(lock)
+
+
+def run(
+    config: ServerConfig,
+    *,
+    systems: tuple[System, ...],
+    load: Callable[[str], Any],
+    announce: Callable[[str], None] = print,
+) -> None:
+    """Serve in this process on the fast event loop."""
+    import uvloop
+
+    uvloop.run(serve(config, systems=systems, load=load, announce=announce))

@@ -1,0 +1,35 @@
+"""Text that databases refuse, found before it reaches one."""
+
+from typing import Any, cast
+
+import msgspec
+
+from farhand.protocol.wire import bad_field
+
+
+def refuse_nul(body: bytes, message: object) -> None:
+    """Raise Problem naming the field when a text in a decoded body contains NUL."""
+    if b"\\u0000" not in body:
+        return
+    path = _find(msgspec.to_builtins(message), "")
+    if path is not None:
+        raise bad_field(path or "(body)", "must not contain NUL characters")
+
+
+def _find(value: Any, path: str) -> str | None:
+    if isinstance(value, str):
+        return path if "\0" in value else None
+    if isinstance(value, msgspec.Raw):
+        return path if b"\\u0000" in bytes(value) else None
+    if isinstance(value, dict):
+        for key, entry in cast("dict[str, Any]", value).items():
+            inner = f"{path}.{key}" if path else str(key)
+            found = path if "\0" in str(key) else _find(entry, inner)
+            if found is not None:
+                return found
+    if isinstance(value, list | tuple):
+        for index, entry in enumerate(cast("list[Any]", value)):
+            found = _find(entry, f"{path}[{index}]")
+            if found is not None:
+                return found
+    return None

@@ -1,0 +1,84 @@
+"""What the server does by itself: sweeps, retention, last-seen, the look behind the hints."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+
+from farhand.server.context import Context
+from farhand.storage.batch import SWEEP_LIMIT
+from farhand.storage.prune import forget_keys
+
+log = logging.getLogger("farhand.server")
+PRUNE_BATCH = 50
+PRUNE_REST_S = 0.02
+LOOK_S = 10.0
+
+
+class Timers:
+    """The background work of one server; start it after the store, stop it before."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Begin."""
+        config = self._context.config
+        work: list[tuple[float, Callable[[], Awaitable[None]]]] = [
+            (config.sweep_ms / 1000, self.sweep),
+            (config.prune_ms / 1000, self.prune),
+            (config.seen_ms / 1000, self.write_seen),
+        ]
+        if self._context.store.database.shared:
+            work.append((LOOK_S, self._context.store.look))
+        self._tasks = [asyncio.create_task(self._every(pause, action)) for pause, action in work]
+
+    async def stop(self) -> None:
+        """End, writing down what is only in memory."""
+        for task in self._tasks:
+            task.cancel()
+        for task in self._tasks:
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        await self.write_seen()
+
+    async def _every(self, pause: float, action: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await asyncio.sleep(pause)
+            try:
+                await action()
+            except Exception:
+                log.exception("timer_failed", extra={"action": getattr(action, "__name__", "")})
+
+    async def sweep(self) -> None:
+        """Carry out what is due, until nothing is."""
+        store = self._context.store
+        due = store.writer.next_due
+        if not store.database.shared and (due is None or due > self._context.clock.now_ms()):
+            return
+        while await store.sweep() >= SWEEP_LIMIT:
+            continue
+
+    async def prune(self) -> None:
+        """Delete finished jobs past their retention, in small batches with rests between them."""
+        context = self._context
+        while True:
+            gone, unused = await context.store.prune(PRUNE_BATCH)
+            for sha256 in unused:
+                await context.payloads.delete(sha256)
+            if gone < PRUNE_BATCH:
+                break
+            await asyncio.sleep(PRUNE_REST_S)
+        await forget_keys(context.store.database, context.clock.now_ms())
+
+    async def write_seen(self) -> None:
+        """Write down when agents were last seen."""
+        seen = self._context.seen
+        if not seen:
+            return
+        moments = dict(seen)
+        await self._context.store.registry.seen(moments)
+        for agent, at in moments.items():
+            if seen.get(agent) == at:
+                del seen[agent]
