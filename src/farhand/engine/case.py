@@ -50,13 +50,13 @@ class Case:
                 return attempt
         return None
 
-    def of_agent(self, agent_id: bytes) -> Attempt | None:
-        """The agent's open attempt, or else its newest one."""
+    def of_agent(self, agent_id: bytes) -> tuple[Attempt | None, bool]:
+        """The agent's open attempt, or else its newest one; and whether no other can be meant."""
         mine = [a for a in self.attempts if a.agent_id == agent_id]
         for attempt in mine:
             if attempt.ended_at is None:
-                return attempt
-        return mine[-1] if mine else None
+                return attempt, True
+        return (mine[-1], len(mine) == 1) if mine else (None, False)
 
     def touch(self, attempt: Attempt) -> None:
         """Mark an attempt as changed."""
@@ -150,8 +150,8 @@ class Case:
 
     def plan(self) -> None:
         """Set when the job next needs looking at, and when a hedge is due."""
-        self.job.due_at = self._due_at()
         self.job.hedge_at = self._hedge_at()
+        self.job.due_at = self._due_at()
 
     def _due_at(self) -> int | None:
         job = self.job
@@ -170,6 +170,8 @@ class Case:
     def _held_due_at(self) -> int | None:
         job = self.job
         limits = [a.lease_until for a in self.open_attempts()]
+        if job.hedge_at is not None and job.hedge_at > self.now:
+            limits.append(job.hedge_at)
         if job.abort_at is None:
             if job.deadline is not None and self.policy.deadline_aborts:
                 limits.append(job.deadline)
@@ -184,11 +186,14 @@ class Case:
     def _hedge_at(self) -> int | None:
         job, policy = self.job, self.policy
         still_open = self.open_attempts()
+        offered = sum(1 for a in still_open if a.accepted_at is None)
         if (
             job.state not in HELD
             or policy.hedge_after_ms is None
+            # Hedging runs the work twice on purpose: only where a lost run would be repeated anyway.
+            or policy.on_lost_running != "queued"
             or len(still_open) >= policy.max_open_attempts
-            or job.tries >= policy.max_attempts
+            or job.tries + offered >= policy.max_attempts
             or job.cancel_requested_at is not None
             or job.abort_at is not None
         ):

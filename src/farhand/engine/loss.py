@@ -26,9 +26,9 @@ def backoff_ms(policy: Policy, tries: int, jitter: float, retry_after_ms: int | 
 
 def past_no_return(policy: Policy, attempt: Attempt) -> bool:
     """Whether the work of this attempt may already have happened in the physical world."""
-    if policy.no_return_phase is None:
-        return attempt.started_at is not None
-    return attempt.no_return == 1
+    if attempt.no_return == 1:
+        return True
+    return policy.no_return_phase is None and attempt.started_at is not None
 
 
 def after(case: Case, attempt: Attempt, *, lost_reason: str, retry_after_ms: int | None = None) -> Next:
@@ -45,7 +45,7 @@ def after(case: Case, attempt: Attempt, *, lost_reason: str, retry_after_ms: int
     failure = attempt if attempt.outcome == Outcome.FAILED else _held_failure(case, attempt)
     if failure is not None:
         return _after_failure(case, failure, retry_after_ms)
-    if job.abort_at is not None:
+    if job.abort_at is not None and job.accepted_at is not None:
         return Next(state=State.FAILED, reason=job.reason, error=job.error or job.reason)
     if attempt.outcome != Outcome.LOST:
         return Next(state=State.QUEUED)

@@ -4,6 +4,7 @@ import dataclasses
 
 from farhand.engine.case import Case
 from farhand.model.errors import Problem
+from farhand.model.ids import id_text
 from farhand.model.job import (
     HELD,
     TERMINAL,
@@ -16,6 +17,7 @@ from farhand.model.job import (
     Submission,
     Verb,
 )
+from farhand.model.policy import Policy
 
 UPLOAD_TIMEOUT = "upload-timeout"
 
@@ -75,7 +77,7 @@ def resolve(case: Case, actor: Actor, *, done: bool, note: str | None) -> str | 
     return job.state
 
 
-def retry(case: Case, actor: Actor) -> Submission | Problem:
+def retry(case: Case, actor: Actor, policy: Policy) -> Submission | Problem:
     """What to submit for another go; an uncertain job is resolved as failed on the way."""
     job = case.job
     if job.state not in TERMINAL and job.state != State.UNCERTAIN:
@@ -103,9 +105,18 @@ def retry(case: Case, actor: Actor) -> Submission | Problem:
         metadata=job.metadata,
         params=job.params,
         priority=job.priority,
+        active_key=retry_key(case, policy),
         submitted_by=actor.id if actor.kind == "key" else None,
         actor=actor,
     )
+
+
+def retry_key(case: Case, policy: Policy) -> str | None:
+    """The active key of a job's retry: that of its kind under the policy it is submitted under."""
+    job = case.job
+    if policy.active_key is None or job.agent_id is None:
+        return None
+    return policy.active_key.format(agent=id_text(job.agent_id), kind=job.kind)
 
 
 def adopt(case: Case, actor: Actor, *, proof: str) -> str | Problem:

@@ -8,12 +8,12 @@ from farhand.model.job import HELD, SWEEP, WAITING, Dialect, State, Verb
 def sweep(case: Case) -> None:
     """Do everything that is due on this job now; nothing when nothing is."""
     job = case.job
+    if job.state not in WAITING and job.state not in HELD:
+        return
+    if job.state in HELD:
+        _sweep_held(case)
     if job.state in WAITING:
         _sweep_waiting(case)
-    elif job.state in HELD:
-        _sweep_held(case)
-    else:
-        return
     before = (job.due_at, job.hedge_at)
     case.plan()
     if (job.due_at, job.hedge_at) != before:

@@ -66,6 +66,7 @@ class Hub:
 
     def __init__(self) -> None:
         self._lanes: dict[bytes, dict[int, Ticket]] = {}
+        self._polls: dict[tuple[bytes, str], Ticket] = {}
         self._watchers: dict[bytes, set[asyncio.Future[None]]] = {}
         self._closed = False
 
@@ -82,11 +83,27 @@ class Hub:
             ticket.answer([])
         if ticket.future.done():
             return
+        self._replace(ticket)
         for lane in ticket.request.lanes:
             self._lanes.setdefault(lane, {})[id(ticket)] = ticket
 
+    def _replace(self, ticket: Ticket) -> None:
+        """An agent that polls again under the same id has given up its first connection."""
+        poll_id = ticket.request.poll_id
+        if poll_id is None:
+            return
+        key = (ticket.request.agent_id, poll_id)
+        earlier = self._polls.get(key)
+        if earlier is not None and earlier is not ticket:
+            self.withdraw(earlier)
+            earlier.answer([])
+        self._polls[key] = ticket
+
     def withdraw(self, ticket: Ticket) -> None:
         """Forget a parked claim; nothing happens when it is not parked."""
+        key = (ticket.request.agent_id, ticket.request.poll_id or "")
+        if self._polls.get(key) is ticket:
+            del self._polls[key]
         for lane in ticket.request.lanes:
             waiting = self._lanes.get(lane)
             if waiting is None:

@@ -1,5 +1,6 @@
 """One batch of requests in one transaction: verbs on jobs, submits, what is due, then claims."""
 
+import logging
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -13,6 +14,7 @@ from farhand.storage.session import Session
 from farhand.storage.submitting import insert_many, reserve
 from farhand.storage.verbs import Answer, act_key, on_case, retry
 
+log = logging.getLogger("farhand.storage")
 SWEEP_LIMIT = 200
 INLINE_WITH_CLAIM = 256 * 1024
 
@@ -41,10 +43,18 @@ class Results:
 
 
 async def run_batch(
-    session: Session, works: list[Work], *, hub: Hub, capabilities: Capabilities, due: bool
-) -> Results:
-    """Run every request. Verbs on one job run in the order they came; claims see all of it."""
-    results = Results()
+    session: Session,
+    works: list[Work],
+    results: Results,
+    *,
+    hub: Hub,
+    capabilities: Capabilities,
+    due: bool,
+) -> None:
+    """Run every request. Verbs on one job run in the order they came; claims see all of it.
+
+    `results` is filled on the way: when a statement fails, the parked claims taken so far are in it.
+    """
     await _run_on_cases(session, works, results, capabilities)
     await _run_submits(session, works, results, capabilities)
     for work in works:
@@ -60,7 +70,6 @@ async def run_batch(
     await _hand_off(session, hub, results)
     await _attach_bodies(session, results)
     await session.finish()
-    return results
 
 
 async def _run_on_cases(
@@ -89,14 +98,19 @@ async def _run_submits(
     for work in mine:
         request = work.request
         if isinstance(request, Submit):
-            requests.append((request, await capabilities.bits(session.tx, request.submission.requires)))
+            given = request.submission
+            bits = await capabilities.bits(
+                session.tx, given.requires, session.learned, org_id=given.org_id, now=session.now
+            )
+            requests.append((request, bits))
     for work, answer in zip(mine, await insert_many(session, requests), strict=True):
         results.answers[id(work)] = answer
 
 
 async def _run_reserve(session: Session, request: Reserve) -> Submitted | Problem | None:
     if request.drop:
-        await session.tx.run("drop_key", {"org_id": request.org_id, "key": request.key})
+        key = {"org_id": request.org_id, "key": request.key, "fingerprint": request.fingerprint}
+        await session.tx.run("drop_key", key)
         return None
     return await reserve(session, request)
 
@@ -104,7 +118,15 @@ async def _run_reserve(session: Session, request: Reserve) -> Submitted | Proble
 async def _run_sweep(session: Session) -> int:
     rows = await session.tx.all("lock_due", {"now": session.now, "limit": SWEEP_LIMIT})
     for case in await session.adopt_rows(rows):
-        sweep(case)
+        try:
+            sweep(case)
+        except AssertionError:
+            # One job that the rules cannot decide must not keep every other from being swept.
+            log.exception("sweep-failed job=%s", case.job.id.hex())
+            session.drop(case)
+            continue
+        if case.job.hedge_at is not None and case.job.hedge_at <= session.now:
+            session.ready[case.job.lane] += 1
     await session.flush()
     return len(rows)
 
@@ -128,11 +150,12 @@ async def _hand_off(session: Session, hub: Hub, results: Results) -> None:
         tickets = hub.take(ready)
         if not tickets:
             return
-        for ticket in tickets:
-            results.handed.append((ticket, []))
+        first = len(results.handed)
+        results.handed += [(ticket, []) for ticket in tickets]
+        for place, ticket in enumerate(tickets, first):
             jobs = await claim(session, ticket.request)
             await session.flush()
-            results.handed[-1] = (ticket, jobs)
+            results.handed[place] = (ticket, jobs)
             for claimed in jobs:
                 ready[claimed.job.lane] -= 1
         ready = Counter({lane: n for lane, n in ready.items() if n > 0})

@@ -17,10 +17,11 @@ TOKEN_BYTES = 16
 async def claim(session: Session, request: Claim) -> list[Claimed]:
     """Hand out work to one poll, within this transaction. The session has to be flushed afterwards."""
     claimed: list[Claimed] = []
+    same_poll = False
     if request.dialect == Dialect.NATIVE and request.device_id is None:
-        claimed = await _repeat(session, request)
+        claimed, same_poll = await _repeat(session, request)
     wanted = request.max - len(claimed)
-    if wanted <= 0 or (claimed and request.poll_id is not None and _same_poll(claimed, request)):
+    if wanted <= 0 or same_poll:
         return claimed
     for case in await _ready(session, request, wanted):
         if await _hold(session, request, case):
@@ -28,31 +29,34 @@ async def claim(session: Session, request: Claim) -> list[Claimed]:
     return claimed
 
 
-def _same_poll(claimed: list[Claimed], request: Claim) -> bool:
-    """A repeated poll gets its first answer and nothing more."""
-    return any(c.attempt.poll_id == request.poll_id for c in claimed)
+async def _repeat(session: Session, request: Claim) -> tuple[list[Claimed], bool]:
+    """What this agent was offered and never took, or was given in answer to this same poll.
 
-
-async def _repeat(session: Session, request: Claim) -> list[Claimed]:
-    """What this agent was offered and never took, or was given in answer to this same poll."""
+    True says that this poll has been answered before: it gets that answer and nothing more.
+    """
     params = {"agent_id": request.agent_id, "poll_id": request.poll_id}
     rows = await session.tx.all("agent_offers", params)
     if not rows:
-        return []
+        return [], False
     await session.load((request.org_id, row[0]) for row in rows)
     repeated: list[Claimed] = []
-    for job_id, number in rows[: request.max]:
+    same_poll = False
+    for job_id, number in rows:
         case = session.case(request.org_id, job_id)
         attempt = _open_attempt(case, number) if case is not None else None
         if case is None or attempt is None or attempt.lease_until <= session.now:
             continue
+        mine = request.poll_id is not None and attempt.poll_id == request.poll_id
+        if len(repeated) >= request.max or not (mine or case.job.lane in request.lanes):
+            continue
+        same_poll = same_poll or mine
         if attempt.poll_id != request.poll_id:
             attempt.poll_id = request.poll_id
             case.touch(attempt)
         if attempt.accepted_at is None:
             _grant(case, attempt, request)
         repeated.append(Claimed(job=case.job, attempt=attempt, policy=case.policy))
-    return repeated
+    return repeated, same_poll
 
 
 def _open_attempt(case: Case, number: int) -> Attempt | None:
@@ -65,9 +69,10 @@ def _open_attempt(case: Case, number: int) -> Attempt | None:
 async def _ready(session: Session, request: Claim, wanted: int) -> list[Case]:
     """The best `wanted` of the lanes' heads by priority, then age; hedges only when those run out."""
     per_lane = min(wanted, request.per_lane)
-    picks = [_pick(session, request, lane, per_lane) for lane in request.lanes]
+    lanes = tuple(dict.fromkeys(request.lanes))
+    picks = [_pick(session, request, lane, per_lane) for lane in lanes]
     rows = await session.tx.each("pick_ready", picks)
-    if len(request.lanes) > 1:
+    if len(lanes) > 1:
         rows = sorted(rows, key=_order)
     chosen: Sequence[Row] = rows[:wanted]
     if len(chosen) < wanted and request.device_id is None:

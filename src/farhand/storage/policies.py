@@ -47,18 +47,20 @@ class Policies:
         return row[0]
 
     def remember(self, org_id: int, name: str, policy: Policy, row_id: int) -> None:
-        """Keep a row that is committed."""
+        """Keep a row that is committed: the number of one rolled back goes to another policy."""
         self._ids[(org_id, name, policy)] = row_id
         self._by_id[row_id] = policy
 
+    def keep(self, read: dict[int, Policy]) -> None:
+        """Keep policies that a transaction read, once it is committed."""
+        self._by_id.update(read)
+
     async def get(self, reader: Reader, row_id: int) -> Policy:
-        """The policy of a row. Raises LookupError when there is none."""
+        """The policy of a row, which may be uncommitted. Raises LookupError when there is none."""
         policy = self._by_id.get(row_id)
         if policy is not None:
             return policy
         row = await reader.one("policy_by_id", {"id": row_id})
         if row is None:
             raise LookupError(f"policy row {row_id} is missing")
-        policy = decode(row[1])
-        self._by_id[row_id] = policy
-        return policy
+        return decode(row[1])

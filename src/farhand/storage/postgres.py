@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -14,7 +15,10 @@ from farhand.storage.migrate import migrations
 from farhand.storage.statements import Statement, load
 
 asyncpg: Any = untyped
+log = logging.getLogger("farhand.storage")
 CHANNEL = "farhand"
+EVERYTHING = "*"
+LISTEN_AGAIN_S = 1.0
 _MIGRATION_LOCK = 0x66617268
 # Without these the planner chooses plans that cost 300 times more at a million queued jobs.
 _HOT = {
@@ -32,7 +36,12 @@ _TRANSIENT = (
     asyncpg.exceptions.QueryCanceledError,
     asyncpg.exceptions.LockNotAvailableError,
 )
-_GONE = (OSError, asyncpg.exceptions.InterfaceError, asyncpg.exceptions.ConnectionDoesNotExistError)
+_GONE = (
+    OSError,
+    asyncpg.exceptions.PostgresConnectionError,
+    asyncpg.exceptions.OperatorInterventionError,
+    asyncpg.exceptions.TooManyConnectionsError,
+)
 
 
 class PgReads:
@@ -56,6 +65,10 @@ class PgReads:
 
 class PgTx(PgReads):
     """The open transaction of one writing connection."""
+
+    def __init__(self, connection: Any, statements: dict[str, Statement], sender: str) -> None:
+        super().__init__(connection, statements)
+        self._sender = sender
 
     async def run(self, name: str, params: Params) -> int:
         """The number of rows changed."""
@@ -98,7 +111,7 @@ class PgTx(PgReads):
     async def notify(self, message: str) -> None:
         """Tell other server processes on commit."""
         with _translated("notify"):
-            await self._connection.execute("SELECT pg_notify($1, $2)", CHANNEL, message)
+            await self._connection.execute("SELECT pg_notify($1, $2)", CHANNEL, f"{self._sender}|{message}")
 
 
 def _arguments(statement: Statement, rows: Sequence[Params]) -> list[list[object]]:
@@ -111,11 +124,14 @@ def _translated(name: str) -> Any:
         yield
     except _TRANSIENT as error:
         raise StatementFailed(f"{name}: {error}", transient=True) from error
-    except asyncpg.exceptions.PostgresConnectionError as error:
+    except _GONE as error:
         raise DatabaseGone(f"{name}: {error}") from error
     except asyncpg.exceptions.PostgresError as error:
         raise StatementFailed(f"{name}: {error}") from error
-    except _GONE as error:
+    except asyncpg.exceptions.InterfaceError as error:
+        # A value that does not fit its type is found before anything is sent; the connection is well.
+        if isinstance(error, ValueError):
+            raise StatementFailed(f"{name}: {error}") from error
         raise DatabaseGone(f"{name}: {error}") from error
 
 
@@ -133,6 +149,7 @@ class PostgresDatabase:
     def __init__(self, url: str, *, writers: int = 2, readers: int = 6) -> None:
         self.writers = writers
         self.slot = secrets.randbelow(1 << 31)
+        self._sender = f"{self.slot:x}"
         self._url = url
         self._reader_count = readers
         self._statements = load("postgres")
@@ -191,7 +208,7 @@ class PostgresDatabase:
             raise DatabaseGone("the database is closed")
         with _translated("transaction"):
             async with self._write_pool.acquire(timeout=15) as connection, connection.transaction():
-                yield PgTx(connection, self._statements)
+                yield PgTx(connection, self._statements, self._sender)
 
     @asynccontextmanager
     async def read(self) -> AsyncGenerator[PgReads]:
@@ -210,31 +227,40 @@ class PostgresDatabase:
 
     async def _listen(self, heard: Callable[[str], Awaitable[None]], ready: asyncio.Event) -> None:
         while True:
-            messages: asyncio.Queue[str | None] = asyncio.Queue()
-
-            def arrived(
-                _connection: object,
-                _pid: int,
-                _channel: str,
-                payload: str,
-                queue: asyncio.Queue[str | None] = messages,
-            ) -> None:
-                queue.put_nowait(payload)
-
-            def lost(_connection: object, queue: asyncio.Queue[str | None] = messages) -> None:
-                queue.put_nowait(None)
-
             try:
-                connection: Any = await asyncpg.connect(self._url, timeout=15)
-            except (OSError, asyncpg.exceptions.PostgresError):
-                ready.set()
-                await asyncio.sleep(1)
-                continue
+                await self._listen_once(heard, ready)
+            except (OSError, asyncpg.exceptions.PostgresError, asyncpg.exceptions.InterfaceError) as error:
+                log.warning("listen-failed error=%s", error)
+            ready.set()
+            await asyncio.sleep(LISTEN_AGAIN_S)
+
+    async def _listen_once(self, heard: Callable[[str], Awaitable[None]], ready: asyncio.Event) -> None:
+        """Listen until the connection is lost."""
+        messages: asyncio.Queue[str | None] = asyncio.Queue()
+
+        def arrived(_connection: object, _pid: int, _channel: str, payload: str) -> None:
+            messages.put_nowait(payload)
+
+        def lost(_connection: object) -> None:
+            messages.put_nowait(None)
+
+        connection: Any = await asyncpg.connect(self._url, timeout=15)
+        try:
             connection.add_termination_listener(lost)
-            try:
-                await connection.add_listener(CHANNEL, arrived)
-                ready.set()
-                while (message := await messages.get()) is not None:
-                    await heard(message)
-            finally:
-                connection.terminate()
+            await connection.add_listener(CHANNEL, arrived)
+            if ready.is_set():
+                await _hear(heard, EVERYTHING)
+            ready.set()
+            while (message := await messages.get()) is not None:
+                sender, _, text = message.partition("|")
+                if sender != self._sender:
+                    await _hear(heard, text)
+        finally:
+            connection.terminate()
+
+
+async def _hear(heard: Callable[[str], Awaitable[None]], message: str) -> None:
+    try:
+        await heard(message)
+    except (ValueError, DatabaseGone, StatementFailed) as error:
+        log.warning("hint-failed error=%s", error)

@@ -23,12 +23,13 @@ from farhand.model.errors import Problem
 from farhand.model.ids import new_id
 from farhand.model.job import Actor
 from farhand.storage.capabilities import Capabilities
-from farhand.storage.database import Database, Tx
+from farhand.storage.database import Database, GuardFailed, Tx
 from farhand.storage.devices import upsert_devices
 from farhand.storage.statements import columns
 
 AGENT_COLUMNS = tuple(columns(Agent))
 REGISTRY_CHANGED = ";;r"
+COLLISIONS_MAX = 5
 
 
 def agent_params(agent: Agent) -> dict[str, object]:
@@ -55,15 +56,27 @@ class RegistryRows:
 
     async def register(self, request: Registration) -> Registered | Pending | Problem:
         """An agent presents itself: known, let in, put into the inbox or refused."""
-        async with self._database.transaction() as tx:
-            answer = await self._register(tx, request)
-            await tx.notify(REGISTRY_CHANGED)
-        self.announce()
-        return answer
+        for _ in range(COLLISIONS_MAX):
+            learned: dict[str, int] = {}
+            try:
+                async with self._database.transaction() as tx:
+                    answer = await self._register(tx, request, learned)
+                    await tx.notify(REGISTRY_CHANGED)
+            except GuardFailed:
+                # Another process took the name or the key just now: look again.
+                continue
+            self._capabilities.keep(learned)
+            self.announce()
+            return answer
+        return Problem("busy", "the same agent registers in many places at once; try again in a moment")
 
-    async def _register(self, tx: Tx, request: Registration) -> Registered | Pending | Problem:
+    async def _register(
+        self, tx: Tx, request: Registration, learned: dict[str, int]
+    ) -> Registered | Pending | Problem:
         now = self._clock.now_ms()
         row = await tx.one("agent_by_key", {"digest": request.key_digest})
+        if row is not None:
+            row = await tx.one("lock_agent", {"id": row[0], "org_id": request.org_id})
         holder = await tx.one("agent_by_name", {"org_id": request.org_id, "name": request.name})
         agent = Agent(*row) if row is not None else None
         if holder is not None and (agent is None or holder[0] != agent.id):
@@ -75,7 +88,7 @@ class RegistryRows:
             if not request.open_enrolment:
                 return await self._enqueue(tx, request, now)
             agent = self._new_agent(request, now, state="active", approved_by="open")
-            await self._insert(tx, agent, request.key_digest, now)
+            await self._insert_or_look_again(tx, agent, request.key_digest, now)
         if agent.state == "pending":
             return await self._still_pending(tx, agent, request, now)
         if agent.state == "revoked":
@@ -84,7 +97,7 @@ class RegistryRows:
             return Problem(
                 "name-taken", f"this key belongs to the agent {agent.name!r}; register under that name"
             )
-        await self._refresh(tx, agent, request, now)
+        await self._refresh(tx, agent, request, learned, now)
         devices: list[Device] = []
         if request.devices is not None:
             devices = await upsert_devices(tx, agent, request.devices, now)
@@ -119,6 +132,10 @@ class RegistryRows:
         key = {"digest": key_digest, "org_id": agent.org_id, "agent_id": agent.id, "now": now}
         return bool(await tx.each("insert_agent_key", [key]))
 
+    async def _insert_or_look_again(self, tx: Tx, agent: Agent, key_digest: bytes, now: int) -> None:
+        if not await self._insert(tx, agent, key_digest, now):
+            raise GuardFailed("insert_agent")
+
     async def _enqueue(self, tx: Tx, request: Registration, now: int) -> Pending | Problem:
         rows = await tx.all("pending_agents", {"org_id": request.org_id, "limit": 1000})
         waiting: list[Agent] = []
@@ -131,7 +148,7 @@ class RegistryRows:
         if full is not None:
             return full
         agent = self._new_agent(request, now, state="pending", approved_by=None)
-        await self._insert(tx, agent, request.key_digest, now)
+        await self._insert_or_look_again(tx, agent, request.key_digest, now)
         return await self._still_pending(tx, agent, request, now)
 
     async def _still_pending(self, tx: Tx, agent: Agent, request: Registration, now: int) -> Pending:
@@ -151,12 +168,16 @@ class RegistryRows:
         await tx.run("drop_agent_keys", {"agent_id": agent.id})
         await tx.run("drop_pending", {"id": agent.id})
 
-    async def _refresh(self, tx: Tx, agent: Agent, request: Registration, now: int) -> None:
+    async def _refresh(
+        self, tx: Tx, agent: Agent, request: Registration, learned: dict[str, int], now: int
+    ) -> None:
         agent.version, agent.runtime = request.version, request.runtime
         agent.address, agent.last_seen_at = request.address, now
         agent.dialect = request.dialect
         if request.capabilities is not None:
-            bits = await self._capabilities.bits(tx, request.capabilities, org_id=agent.org_id, now=now)
+            bits = await self._capabilities.bits(
+                tx, request.capabilities, learned, org_id=agent.org_id, now=now
+            )
             if bits != agent.capabilities:
                 agent.capabilities = bits
                 await tx.run("forget_refusals", {"agent_id": agent.id})
@@ -169,8 +190,11 @@ class RegistryRows:
         agent = self._new_agent(request, now, state="active", approved_by="issued")
         agent.last_seen_at = None
         async with self._database.transaction() as tx:
-            if not await self._insert(tx, agent, key_digest, now):
+            if not await tx.each("insert_agent", [agent_params(agent)]):
                 return Problem("name-conflict", f"there is already an agent called {name!r}")
+            key = {"digest": key_digest, "org_id": agent.org_id, "agent_id": agent.id, "now": now}
+            if not await tx.each("insert_agent_key", [key]):
+                raise GuardFailed("insert_agent_key")
             await self._audit(tx, org_id, actor, "agents.issue", agent.id, name)
             await tx.notify(REGISTRY_CHANGED)
         self.announce()
@@ -182,7 +206,7 @@ class RegistryRows:
         """Let a pending agent in, by its code or, with None, marked as approved without one."""
         now = self._clock.now_ms()
         async with self._database.transaction() as tx:
-            row = await tx.one("agent_by_id", {"id": agent_id, "org_id": org_id})
+            row = await tx.one("lock_agent", {"id": agent_id, "org_id": org_id})
             agent = Agent(*row) if row is not None else None
             if agent is None:
                 return Problem("not-found", "there is no such agent")
@@ -234,7 +258,7 @@ class RegistryRows:
         self, org_id: int, agent_id: bytes, actor: Actor, action: str, change: Callable[[Agent], None]
     ) -> Agent | Problem:
         async with self._database.transaction() as tx:
-            row = await tx.one("agent_by_id", {"id": agent_id, "org_id": org_id})
+            row = await tx.one("lock_agent", {"id": agent_id, "org_id": org_id})
             agent = Agent(*row) if row is not None else None
             if agent is None:
                 return Problem("not-found", "there is no such agent")

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from farhand.engine.case import Case
-from farhand.model.job import WAITING, Attempt, Event, Job, Outcome, State
+from farhand.engine.holds import hold_change
+from farhand.model.job import Attempt, Event, Job, State
 from farhand.model.policy import Policy
 from farhand.storage.database import Tx
 from farhand.storage.policies import Policies
@@ -13,7 +14,7 @@ from farhand.storage.statements import columns
 
 JOB_COLUMNS: Final = tuple(columns(Job))
 ATTEMPT_COLUMNS: Final = tuple(columns(Attempt))
-_RELEASING: Final = frozenset({Outcome.UNACCEPTED, Outcome.RELEASED, Outcome.REFUSED, Outcome.CANCELLED})
+_HOLD_STATEMENTS: Final = {"free": "drop_hold", "bed": "raise_bed", "take": "take_hold"}
 
 
 def job_params(job: Job) -> dict[str, object]:
@@ -48,7 +49,8 @@ class Session:
     """What one transaction has loaded and changed.
 
     `ready` counts jobs per lane that became claimable, `jobs` the ids that changed, `due` the
-    earliest moment at which one of them needs looking at again.
+    earliest moment at which one of them needs looking at again. `new_policies`,
+    `read_policies` and `learned` are for the caches of the process, after the commit.
     """
 
     def __init__(self, tx: Tx, now: int, policies: Policies, jitter: Callable[[], float], slot: int) -> None:
@@ -59,6 +61,8 @@ class Session:
         self.jobs: set[bytes] = set()
         self.due: int | None = None
         self.new_policies: list[tuple[int, str, Policy, int]] = []
+        self.read_policies: dict[int, Policy] = {}
+        self.learned: dict[str, int] = {}
         self._jitter = jitter
         self._slot = slot
         self._cases: dict[bytes, Case] = {}
@@ -80,11 +84,18 @@ class Session:
             attempt = Attempt(*row)
             attempts.setdefault(attempt.job_seq, []).append(attempt)
         for job in fresh:
-            policy = await self.policies.get(self.tx, job.policy_id)
+            policy = self.read_policies.get(job.policy_id)
+            if policy is None:
+                policy = await self.policies.get(self.tx, job.policy_id)
+                self.read_policies[job.policy_id] = policy
             self._cases[job.id] = Case(
                 job=job, attempts=attempts.get(job.seq, []), policy=policy, now=self.now, jitter=self._jitter
             )
         return [self._cases[job.id] for job in jobs]
+
+    def drop(self, case: Case) -> None:
+        """Forget a case with all that was changed of it."""
+        self._cases.pop(case.job.id, None)
 
     def case(self, org_id: int, job_id: bytes) -> Case | None:
         """A loaded case of this tenant."""
@@ -149,19 +160,13 @@ class Session:
         case.refused_by = []
 
     async def _move_holds(self, changed: list[Case]) -> None:
-        """A device is freed by an attempt that never began; any other end raises the bed gate."""
         for case in changed:
+            change = hold_change(case)
+            if change is None:
+                continue
             job = case.job
-            if case.policy.settled_by != "telemetry" or job.device_id is None:
-                continue
-            ended = [a for a in case.touched if a.ended_at == self.now and a.outcome is not None]
-            if not ended or case.open_attempts():
-                continue
-            params = {"device_id": job.device_id, "job_id": job.id}
-            began = any(a.no_return for a in ended) and not all(a.outcome in _RELEASING for a in ended)
-            if job.state == State.UNCERTAIN:
-                continue
-            await self.tx.run("turn_hold" if began else "drop_hold", params)
+            params = {"device_id": job.device_id, "job_id": job.id, "org_id": job.org_id, "now": self.now}
+            await self.tx.run(_HOLD_STATEMENTS[change], params)
 
     async def finish(self) -> None:
         """Write the counters; the last thing before the commit."""
@@ -172,7 +177,3 @@ class Session:
         ]
         await self.tx.bulk("add_count", rows)
         self._deltas.clear()
-
-    def waiting(self, job: Job) -> bool:
-        """Whether a job waits for its turn."""
-        return job.state in WAITING

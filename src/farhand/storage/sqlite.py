@@ -111,10 +111,22 @@ class SqliteDatabase:
             self._migrate(self._writer)
             self._reader = self._connect(_READER)
         except apsw.Error as error:
+            self._release()
             raise StatementFailed(f"cannot use {self._path} as a database: {error}") from error
+        except BaseException:
+            self._release()
+            raise
+
+    def _release(self) -> None:
+        for connection in (self._reader, self._writer):
+            if connection is not None:
+                connection.close()
+        self._reader = self._writer = None
 
     def _connect(self, pragmas: tuple[str, ...]) -> Any:
         connection: Any = apsw.Connection(str(self._path), statementcachesize=256)
+        # Without this a statement is planned anew whenever a bound value could change its plan.
+        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         for pragma in pragmas:
             connection.execute(pragma).fetchall()
         return connection
@@ -136,10 +148,7 @@ class SqliteDatabase:
     async def close(self) -> None:
         """Close both connections; safe to call twice."""
         async with self._lock:
-            for connection in (self._reader, self._writer):
-                if connection is not None:
-                    connection.close()
-            self._reader = self._writer = None
+            self._release()
         self._thread.shutdown(wait=True)
 
     @asynccontextmanager
@@ -156,7 +165,9 @@ class SqliteDatabase:
             try:
                 yield SqliteTx(connection, self._statements)
             except BaseException:
-                connection.execute("ROLLBACK")
+                # A full disk or a failing one has already rolled it back.
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
                 raise
             await self._commit(connection)
 

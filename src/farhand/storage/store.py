@@ -1,7 +1,8 @@
 """The Store: every durable operation of the engine, written once over a Database."""
 
+import asyncio
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from farhand.engine.attempt import Held, Settled
@@ -23,10 +24,11 @@ from farhand.engine.wakeups import Hub, Ticket
 from farhand.model.clock import Clock
 from farhand.model.errors import Problem
 from farhand.model.ids import new_id
-from farhand.model.job import Actor, Event, Job
+from farhand.model.job import SWEEP, Actor, Event, Job
 from farhand.storage.api_keys import ApiKeyRows
-from farhand.storage.database import Database
-from farhand.storage.prune import prune
+from farhand.storage.batch import Work
+from farhand.storage.database import Database, Row
+from farhand.storage.prune import forget_keys, prune
 from farhand.storage.registry_rows import RegistryRows
 from farhand.storage.writer import Writer
 
@@ -91,11 +93,7 @@ class Store:
         self.hub.changed(bytes.fromhex(job) for job in jobs.split(",") if job)
         for lane in lanes.split(","):
             if lane:
-                self._look_in(bytes.fromhex(lane))
-
-    def _look_in(self, lane: bytes) -> None:
-        for ticket in self.hub.tickets(lane):
-            self.writer.reclaim_parked(ticket)
+                self.writer.heard(bytes.fromhex(lane))
 
     async def look(self) -> None:
         """The periodic truth behind the hints: try the parked claims whose lanes have work."""
@@ -104,9 +102,11 @@ class Store:
             return
         async with self.database.read() as reader:
             for lane in lanes:
-                row = await reader.one("lane_ready", {"org_id": DEFAULT_ORG, "lane": lane})
-                if row is not None:
-                    self._look_in(lane)
+                tickets = self.hub.tickets(lane)
+                params = {"lane": lane, "now": self.clock.now_ms()}
+                for org_id in {ticket.request.org_id for ticket in tickets}:
+                    if await reader.one("lane_ready", {**params, "org_id": org_id}) is not None:
+                        self.writer.heard(lane)
 
     async def submit(self, request: Submit) -> Submitted | Problem:
         """Write down a job, or find the one already made for its idempotency key."""
@@ -139,6 +139,10 @@ class Store:
     async def settle(self, request: Settle) -> Settled | Problem:
         """Take the report of how an attempt ended."""
         return await self.writer.do("settle", request)
+
+    def settle_soon(self, request: Settle) -> asyncio.Future[Settled | Problem]:
+        """Queue a report; the future is set after its commit."""
+        return self.writer.put(Work(verb="settle", request=request))
 
     async def settle_then_claim(self, request: Settle, then: Claim) -> tuple[Settled | Problem, Ticket]:
         """Settle and claim in one transaction; a refused settle does not stop the claim."""
@@ -176,12 +180,16 @@ class Store:
         """Delete finished jobs past their retention: how many, and the stored payloads nobody needs now."""
         return await prune(self.database, self.clock.now_ms(), limit)
 
+    async def forget_keys(self) -> int:
+        """Drop idempotency keys past their memory, and reservations that nobody came back for; how many."""
+        return await forget_keys(self.database, self.clock.now_ms())
+
     async def job(self, org_id: int, job_id: bytes) -> Job | None:
         """One job as it is now; limits that have passed are carried out first."""
         job = await self._read_job(org_id, job_id)
         if job is None or job.due_at is None or job.due_at > self.clock.now_ms():
             return job
-        await self.sweep()
+        await self.writer.do("look_at", Order(org_id=org_id, job_id=job_id, actor=SWEEP))
         return await self._read_job(org_id, job_id)
 
     async def _read_job(self, org_id: int, job_id: bytes) -> Job | None:
@@ -236,6 +244,12 @@ class Store:
         """Jobs per kind and state."""
         async with self.database.read() as reader:
             return [(row[0], row[1], row[2]) for row in await reader.all("counts", {"org_id": org_id})]
+
+    async def audit(self, org_id: int, before: int | None = None, limit: int = 200) -> Sequence[Row]:
+        """The audit log, newest first: seq, time, actor kind and id, action, subject, data."""
+        params = {"org_id": org_id, "before": before, "limit": limit}
+        async with self.database.read() as reader:
+            return await reader.all("list_audit", params)
 
 
 def _literal(text: str) -> str:

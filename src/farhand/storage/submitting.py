@@ -7,6 +7,7 @@ from farhand.model.errors import Problem
 from farhand.model.ids import id_text, new_id
 from farhand.model.job import Event, Job, State, Verb
 from farhand.model.policy import Policy
+from farhand.storage.database import GuardFailed
 from farhand.storage.session import Session, event_params, job_params
 
 RESERVED_MS = 600_000
@@ -21,7 +22,8 @@ async def insert(
         job.payload_size = copy_payload_from.payload_size
     rows = await session.tx.each("insert_job", [job_params(job)])
     if not rows:
-        return await _conflict(session, job)
+        # What stood in the way a moment ago was looked for before: start over and see it.
+        raise GuardFailed("insert_job")
     job.seq = rows[0][0]
     if copy_payload_from is not None:
         params = {"to_seq": job.seq, "from_seq": copy_payload_from.seq, "now": session.now}
@@ -36,22 +38,26 @@ async def insert_many(session: Session, requests: list[tuple[Submit, int]]) -> l
     """Write many jobs, each with the bit set it requires; answers in order."""
     answers: list[Submitted | Problem | None] = [None] * len(requests)
     fresh: list[tuple[int, Job, Submit]] = []
+    leaders: dict[bytes, int] = {}
+    repeats: list[tuple[int, int]] = []
     for index, (request, requires) in enumerate(requests):
         job = new_job(session, request, requires, await policy_row(session, request))
-        pending = {job.id: job.state for _, job, _ in fresh}
-        known = await _known(session, request, job, pending) if request.idempotency_key is not None else None
-        if known is not None:
+        known = await _known(session, request, job, leaders) if request.idempotency_key is not None else None
+        if isinstance(known, int):
+            repeats.append((index, known))
+        elif known is not None:
             answers[index] = known
         else:
             fresh.append((index, job, request))
-    plain = [entry for entry in fresh if entry[1].active_key is None]
+            leaders[job.id] = index
+    plain = [entry for entry in fresh if not _unique(entry[1])]
     rows = await session.tx.each("insert_job", [job_params(job) for _, job, _ in plain])
     for (index, job, _), row in zip(plain, rows, strict=True):
         job.seq = row[0]
         answers[index] = Submitted(job_id=job.id, state=job.state, created=True)
     written = [(job, request) for _, job, request in plain]
     for index, job, request in fresh:
-        if job.active_key is None:
+        if not _unique(job):
             continue
         found = await session.tx.each("insert_job", [job_params(job)])
         if not found:
@@ -63,7 +69,15 @@ async def insert_many(session: Session, requests: list[tuple[Submit, int]]) -> l
         written.append((job, request))
     await session.tx.bulk("insert_payload", _payload_rows(session, written))
     await _record(session, written)
+    for index, leader in repeats:
+        first = answers[leader]
+        answers[index] = dataclasses.replace(first, created=False) if isinstance(first, Submitted) else first
     return [answer for answer in answers if answer is not None]
+
+
+def _unique(job: Job) -> bool:
+    """Whether another live job may stand in the way."""
+    return job.active_key is not None or job.retry_of is not None
 
 
 async def policy_row(session: Session, request: Submit) -> int:
@@ -143,9 +157,13 @@ def _deadline(origin: int, asked_ms: int | None, policy: Policy) -> int | None:
 
 
 async def _known(
-    session: Session, request: Submit, job: Job, pending: dict[bytes, str]
-) -> Submitted | Problem | None:
-    """Take the key for this job; or what the key already stands for."""
+    session: Session, request: Submit, job: Job, leaders: dict[bytes, int]
+) -> Submitted | Problem | int | None:
+    """Take the key for this job; or what the key already stands for.
+
+    A number is the place in this batch of the request that stands for it: whether that one's
+    job can be written is not known yet.
+    """
     key = {"org_id": job.org_id, "key": request.idempotency_key}
     new = {**key, "fingerprint": request.fingerprint, "job_id": job.id, "now": session.now}
     if await session.tx.each("reserve_key", [new]):
@@ -156,7 +174,9 @@ async def _known(
     if row[1] is None:
         bound = await session.tx.run("bind_key", new) if request.reserved else 0
         return None if bound else in_flight()
-    state = pending.get(row[1]) or await _state(session, job.org_id, row[1])
+    if row[1] in leaders:
+        return leaders[row[1]]
+    state = await _state(session, job.org_id, row[1])
     return Submitted(job_id=row[1], state=state, created=False)
 
 
@@ -172,11 +192,8 @@ async def reserve(session: Session, request: Reserve) -> Submitted | Problem | N
     if row[1] is not None:
         state = await _state(session, request.org_id, row[1])
         return Submitted(job_id=row[1], state=state, created=False)
-    if row[2] > session.now - RESERVED_MS:
-        return in_flight()
-    await session.tx.run("drop_key", key)
-    await session.tx.each("reserve_key", [new])
-    return None
+    stale = {**key, "now": session.now, "stale": session.now - RESERVED_MS}
+    return None if await session.tx.each("take_over_key", [stale]) else in_flight()
 
 
 async def _forget(session: Session, request: Submit) -> None:
@@ -208,15 +225,26 @@ async def _state(session: Session, org_id: int, job_id: bytes) -> str:
 
 
 async def _conflict(session: Session, job: Job) -> Problem:
-    if job.active_key is not None:
-        row = await session.tx.one("active_job", {"org_id": job.org_id, "active_key": job.active_key})
-        if row is not None:
-            live = id_text(row[0])
-            return Problem("active-conflict", f"job {live} for the same target is still live", job_id=live)
-    found = await refused_retry(session, job.retry_of) if job.retry_of is not None else None
-    if found is not None:
-        return found
-    raise LookupError("the database refused a job for a reason that is not there any more")
+    found = await refused_active(session, job.org_id, job.active_key)
+    if found is None and job.retry_of is not None:
+        found = await refused_retry(session, job.retry_of)
+    if found is None:
+        # What the job collided with has ended since: start over.
+        raise GuardFailed("insert_job")
+    return found
+
+
+async def refused_active(
+    session: Session, org_id: int, active_key: str | None, *, but: bytes | None = None
+) -> Problem | None:
+    """The answer to a second live job with an active key; the job `but` does not count."""
+    if active_key is None:
+        return None
+    row = await session.tx.one("active_job", {"org_id": org_id, "active_key": active_key})
+    if row is None or row[0] == but:
+        return None
+    live = id_text(row[0])
+    return Problem("active-conflict", f"job {live} for the same target is still live", job_id=live)
 
 
 async def refused_retry(session: Session, job_id: bytes) -> Problem | None:

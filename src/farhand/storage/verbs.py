@@ -1,16 +1,17 @@
 """How each verb runs inside a session: the glue between requests, cases and pure decisions."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 from farhand.engine import attempt as attempt_verbs
 from farhand.engine import person
 from farhand.engine.attempt import Held, Settled
 from farhand.engine.case import Case
 from farhand.engine.requests import Act, Order, Release, Retry, Settle, Submit, Submitted
+from farhand.engine.sweep import sweep
 from farhand.model.errors import Problem
 from farhand.model.job import Actor, Attempt, Submission
 from farhand.storage.session import Session
-from farhand.storage.submitting import insert, refused_retry
+from farhand.storage.submitting import insert, refused_active, refused_retry
 
 Answer = Held | Settled | Submitted | str | Problem
 NOT_FOUND = "there is no job with this id, or it is not yours"
@@ -22,7 +23,7 @@ def _not_found() -> Problem:
 
 def _attempt(case: Case, act: Act) -> Attempt | None | Problem:
     """The attempt an agent writes about. A job it never had is not there for it."""
-    mine = case.of_agent(act.agent_id)
+    mine, _ = case.of_agent(act.agent_id)
     if mine is None:
         return _not_found()
     if act.token is None:
@@ -75,7 +76,8 @@ def settle(case: Case, request: Settle) -> Answer:
     attempt = _attempt(case, request.act)
     if isinstance(attempt, Problem):
         return attempt
-    return attempt_verbs.settle(case, attempt, _agent(request.act), request.report)
+    named = request.act.token is not None or case.of_agent(request.act.agent_id)[1]
+    return attempt_verbs.settle(case, attempt, _agent(request.act), request.report, named=named)
 
 
 def release(case: Case, request: Release) -> Answer:
@@ -108,6 +110,12 @@ def fail_at_gate(case: Case, request: Order) -> Answer:
     return person.fail_at_gate(case, request.actor, request.note or "a check before dispatch failed")
 
 
+def look_at(case: Case, _request: Order) -> Answer:
+    """Somebody reads the job: what is due on it happens first."""
+    sweep(case)
+    return case.job.state
+
+
 ON_CASE: dict[str, Callable[[Case, object], Answer]] = {  # pyright: ignore[reportAssignmentType]  (each verb is called with its own request)
     "start": start,
     "fetch_payload": fetch_payload,
@@ -118,6 +126,7 @@ ON_CASE: dict[str, Callable[[Case, object], Answer]] = {  # pyright: ignore[repo
     "resolve": resolve,
     "adopt": adopt,
     "fail_at_gate": fail_at_gate,
+    "look_at": look_at,
 }
 
 
@@ -134,10 +143,13 @@ async def retry(
     case = session.case(request.order.org_id, request.order.job_id)
     if case is None:
         return _not_found()
-    on_its_way = await refused_retry(session, case.job.id)
-    if on_its_way is not None:
-        return on_its_way
-    again = person.retry(case, request.order.actor)
+    refused = await refused_retry(session, case.job.id)
+    if refused is None:
+        key = person.retry_key(case, request.policy)
+        refused = await refused_active(session, case.job.org_id, key, but=case.job.id)
+    if refused is not None:
+        return refused
+    again = person.retry(case, request.order.actor, request.policy)
     if isinstance(again, Problem):
         return again
     submission: Submission = person.as_retry(again, capability_names(case.job.requires))
@@ -148,6 +160,3 @@ async def retry(
         requires=case.job.requires,
         copy_payload_from=case.job,
     )
-
-
-Runner = Callable[[Session, list[object]], Awaitable[list[Answer]]]

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from farhand.engine.requests import Claim, Claimed
@@ -17,6 +18,15 @@ from farhand.storage.session import Session
 
 BATCH_MAX = 256
 TRIES = 6
+
+
+@dataclass(slots=True, eq=False)
+class Flight:
+    """What others committed while one transaction was under way, and it may not have seen."""
+
+    due: int | None = None
+    ready: set[bytes] = field(default_factory=set[bytes])
+    parked: list[Ticket] = field(default_factory=list[Ticket])
 
 
 class Writer:
@@ -35,11 +45,14 @@ class Writer:
         self.capabilities = Capabilities()
         self.observe: Callable[[int], None] | None = None
         self.next_due: int | None = 0
+        self.commits = 0
+        self.requests = 0
         self._jitter = jitter
         self._batch_max = 1 if solo else BATCH_MAX
         self._queue: deque[tuple[Work, asyncio.Future[Any]]] = deque()
         self._filled = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
+        self._flights: list[Flight] = []
         self._closing = False
 
     def start(self) -> None:
@@ -81,6 +94,13 @@ class Writer:
         future.add_done_callback(lambda done: _pass_error(ticket, done))
         return ticket
 
+    def heard(self, lane: bytes) -> None:
+        """Another process says that a lane has work: also tell the transactions under way."""
+        for flight in self._flights:
+            flight.ready.add(lane)
+        for ticket in self.hub.tickets(lane):
+            self.reclaim_parked(ticket)
+
     def reclaim_parked(self, ticket: Ticket) -> None:
         """Try a parked claim again because another process may have brought work for it."""
         self.hub.withdraw(ticket)
@@ -92,7 +112,13 @@ class Writer:
         """Run a verb and make a claim in the same transaction; the claim parks when it finds nothing."""
         ticket = Ticket(then, self.hub)
         ticket.taken = True
-        answer = await self.put(Work(verb=verb, request=request, ticket=ticket))
+        try:
+            answer = await self.put(Work(verb=verb, request=request, ticket=ticket))
+        except asyncio.CancelledError:
+            # Nobody will ever collect what this claim gets: it must not stay parked.
+            ticket.withdrawn = True
+            self.hub.withdraw(ticket)
+            raise
         return answer, ticket
 
     async def _loop(self) -> None:
@@ -112,79 +138,121 @@ class Writer:
                         future.set_exception(error)
 
     async def _run(self, batch: list[tuple[Work, asyncio.Future[Any]]]) -> None:
+        """Commit a batch. When it fails its halves are tried, so that a bad request fails alone."""
         try:
-            await self._commit(batch)
-        except (StatementFailed, GuardFailed) as error:
+            if len(batch) > 1:
+                await self._commit(batch)
+            else:
+                await self._alone(batch)
+            return
+        except DatabaseGone:
+            raise
+        except Exception:
             if len(batch) == 1:
-                await self._again(batch, error)
-                return
-            for entry in batch:
-                try:
-                    await self._run([entry])
-                except Exception as alone:
-                    entry[1].set_exception(alone)
+                raise
+        middle = len(batch) // 2
+        for half in (batch[:middle], batch[middle:]):
+            try:
+                await self._run(half)
+            except Exception as error:
+                for _, future in half:
+                    if not future.done():
+                        future.set_exception(error)
 
-    async def _again(self, batch: list[tuple[Work, asyncio.Future[Any]]], error: Exception) -> None:
-        """A request that failed alone is tried again: the guard then sees what it collided with."""
-        for turn in range(TRIES):
-            if isinstance(error, StatementFailed) and not error.transient and turn > 0:
-                break
+    async def _alone(self, batch: list[tuple[Work, asyncio.Future[Any]]]) -> None:
+        """A single request that fails is tried again: the guard then sees what it collided with."""
+        failed = 0
+        while True:
             try:
                 await self._commit(batch)
                 return
-            except (StatementFailed, GuardFailed) as again:
-                error = again
-        raise error
+            except (StatementFailed, GuardFailed) as error:
+                failed += 1
+                transient = isinstance(error, GuardFailed) or error.transient
+                if failed >= (TRIES if transient else 2):
+                    raise
 
     async def _commit(self, batch: list[tuple[Work, asyncio.Future[Any]]]) -> None:
         works = [work for work, _ in batch]
-        now = self.clock.now_ms()
-        due = self.next_due is not None and self.next_due <= now and _claims(works)
-        handed: list[tuple[Ticket, list[Claimed]]] = []
+        due = self.next_due is not None and self.next_due <= self.clock.now_ms() and _claims(works)
+        results = Results()
+        next_due: int | None = None
+        flight = Flight()
+        self._flights.append(flight)
         try:
             async with self.database.transaction() as tx:
+                now = self.clock.now_ms()
                 session = Session(tx, now, self.policies, self._jitter, self.database.slot)
-                results = await run_batch(
-                    session, works, hub=self.hub, capabilities=self.capabilities, due=due
+                await run_batch(
+                    session, works, results, hub=self.hub, capabilities=self.capabilities, due=due
                 )
-                handed = results.handed
                 if self.database.shared:
                     await _tell_others(session)
-                if due or any(work.verb == "sweep" for work in works):
+                swept = due or any(work.verb == "sweep" for work in works)
+                if swept:
                     row = await tx.one("next_due", {})
-                    next_due: int | None = row[0] if row is not None else None
-                else:
-                    next_due = self.next_due
+                    next_due = row[0] if row is not None else None
         except BaseException:
-            for ticket, _ in handed:
-                self.hub.park(ticket)
+            self._flights.remove(flight)
+            for ticket, _ in results.handed:
+                self._park(ticket, flight)
             raise
-        self.next_due = _earlier(next_due, session.due)
-        for org_id, name, policy, row_id in session.new_policies:
-            self.policies.remember(org_id, name, policy, row_id)
-        self._answer(batch, results)
+        self._flights.remove(flight)
+        self.next_due = _earlier(_earlier(next_due, flight.due) if swept else self.next_due, session.due)
+        self._learn(session)
+        self._answer(batch, results, flight)
+        self._tell_flights(session, flight)
         self.hub.changed(session.jobs)
+        self.commits += 1
+        self.requests += len(batch)
         if self.observe is not None:
             self.observe(len(batch))
 
-    def _answer(self, batch: list[tuple[Work, asyncio.Future[Any]]], results: Results) -> None:
+    def _learn(self, session: Session) -> None:
+        for org_id, name, policy, row_id in session.new_policies:
+            self.policies.remember(org_id, name, policy, row_id)
+        self.policies.keep(session.read_policies)
+        self.capabilities.keep(session.learned)
+
+    def _answer(
+        self, batch: list[tuple[Work, asyncio.Future[Any]]], results: Results, flight: Flight
+    ) -> None:
         for ticket, jobs in results.handed:
-            self._answer_ticket(ticket, jobs)
+            self._answer_ticket(ticket, jobs, flight)
         for work, future in batch:
             claimed = results.claims.get(id(work), [])
             if work.ticket is not None:
-                # Parked here, before any later transaction begins, so that no wake-up is missed.
-                self._answer_ticket(work.ticket, claimed)
+                self._answer_ticket(work.ticket, claimed, flight)
             if not future.done():
                 future.set_result(
                     claimed if isinstance(work.request, Claim) else results.answers.get(id(work))
                 )
 
-    def _answer_ticket(self, ticket: Ticket, claimed: list[Claimed]) -> None:
+    def _answer_ticket(self, ticket: Ticket, claimed: list[Claimed], flight: Flight) -> None:
         if claimed:
             ticket.answer(claimed)
         else:
-            self.hub.park(ticket)
+            self._park(ticket, flight)
+
+    def _park(self, ticket: Ticket, flight: Flight) -> None:
+        """Park a claim that found nothing, unless work came up beside its own transaction."""
+        missed = not flight.ready.isdisjoint(ticket.request.lanes)
+        if missed and not ticket.withdrawn and not self._closing:
+            self.reclaim_parked(ticket)
+            return
+        self.hub.park(ticket)
+        for other in self._flights:
+            other.parked.append(ticket)
+
+    def _tell_flights(self, session: Session, flight: Flight) -> None:
+        """Let transactions under way know of this one, and wake who parked beside it."""
+        for other in self._flights:
+            other.due = _earlier(other.due, session.due)
+            other.ready |= session.ready.keys()
+        for ticket in flight.parked:
+            waits = not ticket.taken and not ticket.future.done()
+            if waits and not session.ready.keys().isdisjoint(ticket.request.lanes):
+                self.reclaim_parked(ticket)
 
 
 def _pass_error(ticket: Ticket, done: asyncio.Future[Any]) -> None:

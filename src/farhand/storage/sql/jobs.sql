@@ -1,5 +1,5 @@
 -- name: insert_job
--- No row comes back when a live job already has the active key or retries the same job.
+-- No row comes back when a live job already has the active key, or already retries the same one.
 INSERT INTO jobs ({job_columns_but_seq})
 VALUES ({job_values_but_seq})
 ON CONFLICT DO NOTHING
@@ -46,6 +46,7 @@ LIMIT :limit {skip_locked};
 -- Jobs of a lane whose second attempt is due, for an agent that never had them.
 SELECT {job_columns} FROM jobs
 WHERE org_id = :org_id AND lane = :lane AND hedge_at <= :now
+    AND (deadline IS NULL OR deadline > :now)
     AND (requires & :lacks) = 0
     AND NOT EXISTS (
         SELECT 1 FROM attempts WHERE attempts.job_seq = jobs.seq AND attempts.agent_id = :agent_id
@@ -57,13 +58,16 @@ ORDER BY hedge_at
 LIMIT :limit {skip_locked};
 
 -- name: lane_ready
--- Whether a lane holds anything to hand out.
-SELECT 1 FROM jobs WHERE org_id = :org_id AND lane = :lane AND state = 'queued' LIMIT 1;
+-- Whether a lane holds anything to hand out, a hedge included.
+SELECT 1 FROM jobs WHERE org_id = :org_id AND lane = :lane AND state = 'queued'
+UNION ALL
+SELECT 1 FROM jobs WHERE org_id = :org_id AND lane = :lane AND hedge_at <= :now
+LIMIT 1;
 
 -- name: save_job
 -- Everything a verb may change, guarded by the version it saw.
 UPDATE jobs SET
-    state = :state, run_at = :run_at, due_at = :due_at, hedge_at = :hedge_at, accepted_at = :accepted_at,
+    state = :state, device_id = :device_id, run_at = :run_at, due_at = :due_at, hedge_at = :hedge_at, accepted_at = :accepted_at,
     finished_at = :finished_at, prune_at = :prune_at, cancel_requested_at = :cancel_requested_at,
     abort_at = :abort_at, attempt = :attempt, tries = :tries, version = :version, phase = :phase,
     reason = :reason, evidence = :evidence, error = :error, result = :result, active_key = :active_key,

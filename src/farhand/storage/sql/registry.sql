@@ -23,6 +23,10 @@ SELECT {agent_columns} FROM agents WHERE org_id = :org_id AND live_name = :name;
 -- One agent.
 SELECT {agent_columns} FROM agents WHERE id = :id AND org_id = :org_id;
 
+-- name: lock_agent
+-- One agent, locked until the transaction ends: a revocation must not be lost to a registration.
+SELECT {agent_columns} FROM agents WHERE id = :id AND org_id = :org_id {for_update};
+
 -- name: list_agents
 -- Agents by name; pending ones have a list of their own.
 SELECT {agent_columns} FROM agents

@@ -16,7 +16,14 @@ WHERE org_id = :org_id AND key = :key AND fingerprint = :fingerprint AND job_id 
 
 -- name: drop_key
 -- The request behind a reserved key came to nothing.
-DELETE FROM idempotency WHERE org_id = :org_id AND key = :key AND job_id IS NULL;
+DELETE FROM idempotency
+WHERE org_id = :org_id AND key = :key AND fingerprint = :fingerprint AND job_id IS NULL;
+
+-- name: take_over_key
+-- A reservation whose request never came back passes to the one that asks now; no row when another was quicker.
+UPDATE idempotency SET created_at = :now
+WHERE org_id = :org_id AND key = :key AND job_id IS NULL AND created_at <= :stale
+RETURNING 1;
 
 -- name: old_keys
 -- Keys past their memory, and reservations whose request never came back.
@@ -62,9 +69,17 @@ SELECT job_id, reason, created_at FROM holds WHERE device_id = :device_id;
 -- The job never began, so the device is free again.
 DELETE FROM holds WHERE device_id = :device_id AND job_id = :job_id;
 
--- name: turn_hold
--- The print ended somehow: now the bed has to be cleared.
-UPDATE holds SET reason = 'bed', job_id = NULL WHERE device_id = :device_id AND job_id = :job_id;
+-- name: raise_bed
+-- The print ended somehow: now the bed has to be cleared. Another job's hold stays.
+INSERT INTO holds (device_id, org_id, job_id, reason, created_at)
+VALUES (:device_id, :org_id, NULL, 'bed', :now)
+ON CONFLICT (device_id) DO UPDATE SET reason = 'bed', job_id = NULL WHERE holds.job_id = :job_id;
+
+-- name: take_hold
+-- A print goes on after all: the device is its own again, unless another job has it.
+INSERT INTO holds (device_id, org_id, job_id, reason, created_at)
+VALUES (:device_id, :org_id, :job_id, 'job', :now)
+ON CONFLICT (device_id) DO UPDATE SET reason = 'job', job_id = excluded.job_id WHERE holds.job_id IS NULL;
 
 -- name: clear_hold
 -- A person or a self-clearing printer freed the device.
@@ -76,7 +91,10 @@ SELECT id, name FROM capabilities;
 
 -- name: insert_capability
 -- A name gets its bit at its first use.
-INSERT INTO capabilities (org_id, name, created_at) VALUES (:org_id, :name, :now) ON CONFLICT DO NOTHING;
+INSERT INTO capabilities (id, org_id, name, created_at)
+SELECT COALESCE(MAX(id), 0) + 1, CAST(:org_id AS BIGINT), CAST(:name AS TEXT), CAST(:now AS BIGINT)
+FROM capabilities WHERE id > 0
+ON CONFLICT DO NOTHING;
 
 -- name: insert_audit
 -- Who changed what.
