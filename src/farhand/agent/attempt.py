@@ -1,0 +1,201 @@
+"""One attempt from being taken to its result being safe."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from farhand.agent.errors import LinkError, NoAnswer, Refused, ShutOut, Stale
+from farhand.agent.handler import Abandoned, PayloadError, ResultDraft, Withdrawn
+from farhand.agent.journal import Entry, Journal
+from farhand.agent.keeper import Hold, Keeper
+from farhand.agent.link import Link
+from farhand.agent.outbox import Outbox
+from farhand.agent.suspend import Waker
+from farhand.agent.workfiles import WorkFiles
+from farhand.model.clock import Clock
+from farhand.protocol.agent import ClaimReply, ClaimRequest, PayloadRef, ReleaseRequest
+
+NOT_SENT: Final = "the agent stopped before anything was sent"
+log: Final = logging.getLogger(__name__)
+
+Work = Callable[["Attempt"], Coroutine[Any, Any, ResultDraft]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What attempts share. `stopping` is set when the agent is to stop; `shut_out` is called
+    when the server no longer lets it in.
+    """
+
+    clock: Clock
+    link: Link
+    waker: Waker
+    journal: Journal
+    outbox: Outbox
+    workfiles: WorkFiles
+    stopping: asyncio.Event
+    shut_out: Callable[[ShutOut], None]
+
+
+class Attempt:
+    """The tools of a handler, and what holds them together for one attempt."""
+
+    def __init__(self, parts: Parts, entry: Entry, payload: PayloadRef | None) -> None:
+        self.device = entry.device
+        self._parts = parts
+        self._entry = entry
+        self._payload = payload
+        self._recovering = entry.begun
+        self._past = entry.begun
+        hold = Hold(
+            job_id=entry.job_id,
+            attempt=entry.attempt,
+            lease_token=entry.lease_token,
+            started=entry.begun,
+        )
+        self._keeper = Keeper(parts.link, parts.clock, parts.waker, hold)
+        self.cancelled = self._keeper.cancelled
+
+    async def payload(self) -> Path:
+        """The job's bytes as a file. Raises PayloadError, Abandoned."""
+        if self._payload is None:
+            raise PayloadError("the job has no payload", retryable=False)
+        if self._payload.base64 is None:
+            self._keeper.say("downloading", None)
+        return await self._parts.workfiles.payload(self._entry.key, self._entry.lease_token, self._payload)
+
+    async def report(self, phase: str, reason: str | None) -> None:
+        """Where the work is and why it waits; sent by and by."""
+        self._keeper.say(phase, reason)
+
+    async def no_return(self, phase: str, memo: str) -> None:
+        """The server's leave, then the journal; both young enough when this returns."""
+        await self._keeper.ensure(phase)
+        await self._parts.journal.begun(self._entry.key, memo)
+        while not self._keeper.fresh():
+            await self._keeper.ensure(phase)
+        self._past = True
+
+    async def handed(self, handle: str) -> None:
+        """The device knows the work; a disk that fails now changes nothing about that."""
+        try:
+            await self._parts.journal.handed(self._entry.key, handle)
+        except OSError as error:
+            log.error("journal.disk job=%s error=%s", self._entry.job_id, error)
+
+    async def run(self, work: Work, following: Callable[[], ClaimRequest | None]) -> ClaimReply | None:
+        """Does the work, makes its result safe and sends it with the next claim.
+
+        Cancelled from outside it leaves everything to the journal and the next start.
+        """
+        beating = asyncio.create_task(self._keeper.run())
+        try:
+            draft = await self._watched(work)
+            if draft is None:
+                await self._leave()
+                return None
+            parcel = await self._parts.outbox.put(self._entry.key, self._entry.lease_token, draft)
+            with suppress(OSError):
+                await self._parts.journal.ended(self._entry.key)
+            return await self._parts.outbox.deliver(parcel, following())
+        except ShutOut as error:
+            self._parts.shut_out(error)
+            return None
+        finally:
+            beating.cancel()
+            with suppress(asyncio.CancelledError):
+                await beating
+            await self._parts.workfiles.remove(self._entry.key)
+
+    async def _watched(self, work: Work) -> ResultDraft | None:
+        """The result; None when there is none to report."""
+        working = asyncio.create_task(self._guarded(work))
+        watching = asyncio.create_task(self._call_off(working))
+        try:
+            await asyncio.wait((working,))
+        finally:
+            watching.cancel()
+            working.cancel()
+        if not working.cancelled():
+            return working.result()
+        if self._keeper.over.is_set() or not self.cancelled.is_set():
+            return None
+        return self._stopped()
+
+    async def _call_off(self, working: asyncio.Task[Any]) -> None:
+        signals = [
+            asyncio.create_task(event.wait())
+            for event in (self._keeper.over, self._parts.stopping, self.cancelled)
+        ]
+        try:
+            await asyncio.wait(signals, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for signal in signals:
+                signal.cancel()
+        if self._keeper.shut_out is not None:
+            self._parts.shut_out(self._keeper.shut_out)
+        if not self._past:
+            working.cancel()
+
+    async def _guarded(self, work: Work) -> ResultDraft | None:
+        try:
+            return await work(self)
+        except Abandoned:
+            return None
+        except ShutOut as error:
+            self._parts.shut_out(error)
+            return None
+        except Withdrawn:
+            return self._stopped()
+        except PayloadError as error:
+            return ResultDraft(ok=False, error=error.message, retryable=error.retryable)
+        except Exception as error:
+            log.exception("handler.failed job=%s", self._entry.job_id)
+            what = f"the agent failed: {type(error).__name__}: {error}"
+            if self._past:
+                return ResultDraft(ok=False, error=what, uncertain=True)
+            return ResultDraft(ok=False, error=what, retryable=isinstance(error, OSError))
+
+    def _stopped(self) -> ResultDraft:
+        abort = self._keeper.directive == "abort"
+        return ResultDraft(ok=False, cancelled=True, error="the job's time is over" if abort else None)
+
+    async def _leave(self) -> None:
+        """Nothing irreversible was done: the work goes back, unless it is not ours anyway."""
+        if self._recovering:
+            return
+        entry, journal = self._entry, self._parts.journal
+        with suppress(OSError):
+            if entry.begun:
+                await journal.unsent(entry.key)
+            if self._keeper.shut_out is not None:
+                return
+            if self._keeper.over.is_set() or await give_back(self._parts, entry):
+                await journal.ended(entry.key)
+
+
+async def give_back(parts: Parts, entry: Entry) -> bool:
+    """Releases an attempt that has not begun; whether nothing is left to do about it.
+
+    Raises ShutOut.
+    """
+    request = ReleaseRequest(lease_token=entry.lease_token, reason="the agent stopped")
+    try:
+        await parts.link.release(entry.job_id, request)
+    except NoAnswer:
+        return False
+    except Stale:
+        return True
+    except Refused:
+        # The server was told that it might begin; it did not.
+        draft = ResultDraft(ok=False, error=NOT_SENT, retryable=True)
+        parcel = await parts.outbox.put(entry.key, entry.lease_token, draft)
+        await parts.outbox.deliver(parcel, None)
+    except LinkError:
+        return False
+    log.info("job.released job=%s attempt=%d", entry.job_id, entry.attempt)
+    return True

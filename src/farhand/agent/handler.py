@@ -1,0 +1,134 @@
+"""What a system's handler gets from the agent and gives back."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from farhand.model.clock import Clock
+from farhand.model.errors import FarhandError
+from farhand.protocol.agent import ClaimedJob, PrinterInfo
+
+
+class Abandoned(FarhandError):
+    """The attempt is no longer ours: stop, and report nothing."""
+
+    code = "stale-claim"
+
+
+class Withdrawn(FarhandError):
+    """The server wants the job stopped, and nothing irreversible has begun."""
+
+    code = "state-conflict"
+
+
+class PayloadError(FarhandError):
+    """The job's bytes cannot be had; `retryable` when another try could help."""
+
+    code = "payload-gone"
+
+    def __init__(self, message: str, *, retryable: bool) -> None:
+        super().__init__(message)
+        self.retryable = retryable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultDraft:
+    """How an attempt ended, in the words of the wire.
+
+    `result` is JSON. A draft that is not `durable` holds secrets: it is never put on disk, and
+    a crash before its delivery loses it.
+    """
+
+    ok: bool
+    error: str | None = None
+    retryable: bool = False
+    retry_after_ms: int | None = None
+    evidence: str | None = None
+    cancelled: bool = False
+    uncertain: bool = False
+    result: bytes | None = None
+    durable: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unfinished:
+    """What the journal knows of an attempt that an earlier run of the agent left behind.
+
+    `memo` is what the handler noted at the point of no return; None when the journal was
+    damaged there. `handle` is the device's own name for the work, once it had one.
+    """
+
+    job_id: str
+    attempt: int
+    lease_token: str
+    kind: str
+    device: str | None
+    memo: str | None
+    handle: str | None
+
+
+class Tools(Protocol):
+    """The handler's line to the agent during one attempt.
+
+    `device` is the name under which the handler described it; `cancelled` is set when the
+    server wants the work stopped.
+    """
+
+    device: str | None
+    cancelled: asyncio.Event
+
+    async def payload(self) -> Path:
+        """The job's bytes as a file that goes away with the attempt.
+
+        Raises PayloadError, Abandoned.
+        """
+        ...
+
+    async def report(self, phase: str, reason: str | None) -> None:
+        """Where the work is and in words why it waits; sent by and by."""
+        ...
+
+    async def no_return(self, phase: str, memo: str) -> None:
+        """Awaited before the first irreversible step: the server has agreed to it just now and
+        the journal knows of it. `memo` comes back in `Unfinished`.
+
+        Raises Withdrawn, Abandoned, OSError when the journal cannot be written.
+        """
+        ...
+
+    async def handed(self, handle: str) -> None:
+        """The device knows the work under this name; on disk when this returns."""
+        ...
+
+
+class Handler(Protocol):
+    """What a system does on the agent."""
+
+    kinds: Sequence[str]
+
+    async def describe(self) -> Sequence[PrinterInfo]:
+        """The devices there are now; names are unique. Called again and again."""
+        ...
+
+    async def run(self, job: ClaimedJob, tools: Tools) -> ResultDraft:
+        """Does one job. Cancelled as a task only before `no_return` has returned."""
+        ...
+
+    async def recover(self, work: Unfinished, tools: Tools) -> ResultDraft:
+        """Finds out what became of work past its point of no return; never does it again."""
+        ...
+
+    async def aclose(self) -> None:
+        """Frees what the handler holds."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """What a handler is made with: its table of agent.toml, and where relative paths start."""
+
+    clock: Clock
+    folder: Path
+    section: Mapping[str, object] = field(default_factory=dict[str, object])

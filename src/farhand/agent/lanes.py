@@ -1,0 +1,62 @@
+"""One lane per device: a device does one thing at a time, and a stuck one blocks only itself."""
+
+import asyncio
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any
+
+
+class Lanes:
+    """Which devices there are and which of them are at work.
+
+    Lanes go by the device's name, because work left behind by an earlier run must hold its
+    lane before the server has given ids. `changed` is set when a lane appears or falls free.
+    """
+
+    def __init__(self) -> None:
+        self.changed = asyncio.Event()
+        self._names: dict[str, str] = {}
+        self._busy: dict[str, set[asyncio.Task[None]]] = {}
+
+    def name(self, device_id: str) -> str | None:
+        """The device's name, None when it is not, or no longer, there."""
+        return self._names.get(device_id)
+
+    def assign(self, names: Mapping[str, str]) -> None:
+        """The devices that there are now, id to name."""
+        appeared = {*names.items()} - {*self._names.items()}
+        self._names = dict(names)
+        if appeared:
+            self.changed.set()
+
+    def free(self) -> Sequence[str]:
+        """Ids of the devices that could work now."""
+        return [device_id for device_id, name in self._names.items() if name not in self._busy]
+
+    def is_free(self, name: str) -> bool:
+        """Whether nothing is in this lane."""
+        return name not in self._busy
+
+    def occupy(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        """Runs work in a lane until it ends."""
+        task = asyncio.create_task(work)
+        self._busy.setdefault(name, set()).add(task)
+        task.add_done_callback(lambda done: self._leave(name, done))
+
+    async def finish(self, grace_ms: int) -> None:
+        """Waits for the work in all lanes, then cancels what is left."""
+        tasks = self._tasks()
+        if tasks:
+            await asyncio.wait(tasks, timeout=grace_ms / 1000)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _tasks(self) -> list[asyncio.Task[None]]:
+        return [task for tasks in self._busy.values() for task in tasks]
+
+    def _leave(self, name: str, task: asyncio.Task[None]) -> None:
+        tasks = self._busy[name]
+        tasks.discard(task)
+        if not tasks:
+            del self._busy[name]
+            self.changed.set()

@@ -1,0 +1,284 @@
+"""An agent from start to stop."""
+
+import asyncio
+import logging
+import signal
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+from farhand.agent.attempt import Attempt, Parts, give_back
+from farhand.agent.config import AgentConfig
+from farhand.agent.datadir import DataDir
+from farhand.agent.enrol import Registration, find_key
+from farhand.agent.errors import ShutOut
+from farhand.agent.handler import Handler, ResultDraft
+from farhand.agent.journal import Entry, Journal, Key
+from farhand.agent.lanes import Lanes
+from farhand.agent.link import Link
+from farhand.agent.loop import Claims, new_poll_id
+from farhand.agent.outbox import Outbox
+from farhand.agent.recovery import forget_settled, left_behind, quiet, recover
+from farhand.agent.suspend import Waker
+from farhand.agent.workfiles import WorkFiles
+from farhand.model.clock import Clock, SystemClock
+from farhand.protocol.agent import ClaimedJob, ClaimRequest
+
+FLUSH_MS: Final = 5_000
+log: Final = logging.getLogger(__name__)
+
+
+async def run(
+    config: AgentConfig,
+    handlers: Sequence[Handler],
+    *,
+    clock: Clock | None = None,
+    stopping: asyncio.Event | None = None,
+    show: Callable[[str], None] | None = None,
+) -> None:
+    """Runs an agent until SIGTERM or SIGINT, or until `stopping` is set.
+
+    `show` gets what a person has to read, above all the approval code. Raises ConfigError for
+    settings that cannot be used, ShutOut when the server does not let the agent in.
+    """
+    agent = build(config, handlers, clock=clock, show=show)
+    with _stop_signals(agent.stop):
+        stopper = None if stopping is None else asyncio.create_task(_relay(stopping, agent.stop))
+        try:
+            await agent.run()
+        finally:
+            if stopper is not None:
+                await quiet((stopper,))
+            await agent.aclose()
+
+
+def build(
+    config: AgentConfig,
+    handlers: Sequence[Handler],
+    *,
+    clock: Clock | None = None,
+    show: Callable[[str], None] | None = None,
+) -> "Agent":
+    """Puts an agent together; its folder is held until `aclose`. Raises ConfigError."""
+    folder = DataDir(config.data)
+    try:
+        return Agent(config, handlers, folder, clock or SystemClock(), show or _log_loudly)
+    except BaseException:
+        folder.release()
+        raise
+
+
+class Agent:
+    """The parts and the tasks of one agent."""
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        handlers: Sequence[Handler],
+        folder: DataDir,
+        clock: Clock,
+        show: Callable[[str], None],
+    ) -> None:
+        self._config = config
+        self._folder = folder
+        self._handlers = handlers
+        self._by_kind = {kind: handler for handler in handlers for kind in handler.kinds}
+        self._waker = Waker(clock)
+        self._link = Link(config.server, find_key(config), ca_file=config.ca_file)
+        self._stopping = asyncio.Event()
+        self._failure: Exception | None = None
+        data = folder.path
+        self._parts = Parts(
+            clock=clock,
+            link=self._link,
+            waker=self._waker,
+            journal=Journal(data / "journal"),
+            outbox=Outbox(data / "outbox", self._link, self._waker),
+            workfiles=WorkFiles(data / "payloads", self._link, self._waker),
+            stopping=self._stopping,
+            shut_out=self._end,
+        )
+        self._lanes = Lanes()
+        self._in_hand: set[Key] = set()
+        self._returning: set[asyncio.Task[Any]] = set()
+        self._registration = Registration(self._link, self._waker, config.name, handlers, show)
+        self._claims = Claims(
+            self._link, self._lanes, self._waker, wait_ms=lambda: self._registration.wait_ms, take=self._take
+        )
+
+    def stop(self) -> None:
+        """Take no more work, give back what has not begun, see the rest through for a while."""
+        self._stopping.set()
+        self._waker.wake()
+
+    async def run(self) -> None:
+        """Works until stopped. Raises ShutOut, and whatever else ended it."""
+        tasks = [asyncio.create_task(self._guarded(task)) for task in (self._serve, self._watch)]
+        tasks.append(asyncio.create_task(self._guarded(self._parts.outbox.run)))
+        try:
+            await forget_settled(self._parts)
+            self._recover()
+            await self._stopping.wait()
+            await quiet(tasks[:2])
+            await self._lanes.finish(self._config.stop_grace_ms)
+            await quiet(tasks)
+            await self._last_words()
+        finally:
+            await quiet([*tasks, *self._returning])
+        if self._failure is not None:
+            raise self._failure
+
+    async def aclose(self) -> None:
+        """Frees what the agent holds."""
+        for handler in self._handlers:
+            await handler.aclose()
+        await self._link.aclose()
+        self._parts.journal.close()
+        self._folder.release()
+
+    async def _serve(self) -> None:
+        await self._registration.refresh()
+        self._lanes.assign(self._registration.ids)
+        claiming = asyncio.create_task(self._guarded(self._claims.run))
+        try:
+            while True:
+                await self._waker.sleep(self._config.describe_every_ms)
+                if await self._registration.refresh():
+                    self._lanes.assign(self._registration.ids)
+        finally:
+            await quiet((claiming,))
+
+    async def _watch(self) -> None:
+        while True:
+            missing = await self._waker.next_jump()
+            log.warning("clock.jump ms=%d: connections are made anew", missing)
+            self._link.reconnect()
+            self._waker.wake()
+
+    def _recover(self) -> None:
+        for entry in left_behind(self._parts):
+            self._in_hand.add(entry.key)
+            work = recover(self._parts, entry, self._by_kind.get(entry.kind))
+            self._lanes.occupy(entry.device or entry.kind, self._holding(entry.key, work))
+
+    async def _holding(self, key: Key, work: Any) -> None:
+        try:
+            await work
+        finally:
+            self._in_hand.discard(key)
+
+    def _take(self, job: ClaimedJob) -> bool:
+        """A job that was handed to us goes into its lane; whether it is new."""
+        key = (job.job_id, job.attempt)
+        if key in self._in_hand:
+            return False
+        name = job.kind if job.printer_id is None else self._lanes.name(job.printer_id)
+        handler = self._by_kind.get(job.kind)
+        if name is None or handler is None or not self._lanes.is_free(name) or self._stopping.is_set():
+            log.warning("job.returned job=%s kind=%s: there is no free lane for it", job.job_id, job.kind)
+            self._return(job)
+            return True
+        self._in_hand.add(key)
+        self._lanes.occupy(name, self._work(job, name, handler))
+        return True
+
+    def _return(self, job: ClaimedJob) -> None:
+        task = asyncio.create_task(self._guarded(lambda: give_back(self._parts, _entry(job, None))))
+        self._returning.add(task)
+        task.add_done_callback(self._returning.discard)
+
+    async def _work(self, first: ClaimedJob, name: str, handler: Handler) -> None:
+        """Jobs in one lane, for as long as each result brings the next one."""
+        job: ClaimedJob | None = first
+        while job is not None:
+            key = (job.job_id, job.attempt)
+            try:
+                job = await self._do(job, name, handler)
+            finally:
+                self._in_hand.discard(key)
+
+    async def _do(self, job: ClaimedJob, name: str, handler: Handler) -> ClaimedJob | None:
+        """Does one job; the next one of this lane, if there is one at once."""
+        log.info("job.taken job=%s attempt=%d kind=%s device=%s", job.job_id, job.attempt, job.kind, name)
+        entry = _entry(job, name)
+        try:
+            await self._parts.journal.taken(entry)
+        except OSError as error:
+            log.error("journal.disk job=%s error=%s", job.job_id, error)
+            self._return(job)
+            return None
+
+        async def work(attempt: Attempt) -> ResultDraft:
+            return await handler.run(job, attempt)
+
+        attempt = Attempt(self._parts, entry, job.payload)
+        reply = await attempt.run(work, lambda: self._following(job.printer_id))
+        return None if reply is None else self._pick(reply.jobs, name)
+
+    def _following(self, device_id: str | None) -> ClaimRequest | None:
+        """The claim that goes with a result: more for the same lane."""
+        if device_id is None or self._stopping.is_set() or self._lanes.name(device_id) is None:
+            return None
+        return ClaimRequest(poll_id=new_poll_id(), lanes=[device_id])
+
+    def _pick(self, jobs: Sequence[ClaimedJob], name: str) -> ClaimedJob | None:
+        """This lane's next job; offers for other lanes that came with it are taken there."""
+        mine: ClaimedJob | None = None
+        for job in jobs:
+            key = (job.job_id, job.attempt)
+            fits = job.printer_id is not None and self._lanes.name(job.printer_id) == name
+            if mine is None and fits and key not in self._in_hand and not self._stopping.is_set():
+                mine = job
+                self._in_hand.add(key)
+            else:
+                self._take(job)
+        return mine
+
+    async def _last_words(self) -> None:
+        with suppress(TimeoutError, ShutOut):
+            async with asyncio.timeout(FLUSH_MS / 1000):
+                await asyncio.gather(*self._returning, return_exceptions=True)
+                if not await self._parts.outbox.flush():
+                    log.warning("outbox.waiting results=%d", len(self._parts.outbox.waiting()))
+
+    async def _guarded(self, work: Callable[[], Any]) -> None:
+        """A task of the agent: what ends it ends the agent, loudly."""
+        try:
+            await work()
+        except Exception as error:
+            self._end(error)
+
+    def _end(self, error: Exception) -> None:
+        if self._failure is None:
+            log.error("agent.ended error=%s", error)
+            self._failure = error
+        self.stop()
+
+
+def _entry(job: ClaimedJob, name: str | None) -> Entry:
+    return Entry(job.job_id, job.attempt, job.lease_token, job.kind, name)
+
+
+def _log_loudly(text: str) -> None:
+    log.warning(text)
+
+
+async def _relay(event: asyncio.Event, stop: Callable[[], None]) -> None:
+    await event.wait()
+    stop()
+
+
+@contextmanager
+def _stop_signals(stop: Callable[[], None]) -> Generator[None]:
+    loop = asyncio.get_running_loop()
+    added: list[signal.Signals] = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # Windows has no such thing, and only the main thread may ask for it.
+        with suppress(NotImplementedError, RuntimeError, ValueError):
+            loop.add_signal_handler(number, stop)
+            added.append(number)
+    try:
+        yield
+    finally:
+        for number in added:
+            loop.remove_signal_handler(number)

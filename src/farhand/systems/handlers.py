@@ -1,0 +1,31 @@
+"""From an agent's settings to the handlers of the systems it has a part in."""
+
+from collections.abc import Iterable
+
+from farhand.agent.config import AgentConfig, ConfigError
+from farhand.agent.handler import Handler, Setup
+from farhand.model.clock import Clock, SystemClock
+from farhand.model.policy import suggest
+from farhand.model.system import System
+from farhand.systems import find_systems, load
+
+
+def build_handlers(
+    config: AgentConfig, *, clock: Clock | None = None, systems: Iterable[System] | None = None
+) -> tuple[Handler, ...]:
+    """One handler for each system that does something on an agent.
+
+    Raises ConfigError for a table of agent.toml that belongs to no system, or whose settings
+    do not fit.
+    """
+    present = [system for system in systems or find_systems() if system.handler is not None]
+    names = [system.name for system in present]
+    for table in config.sections:
+        if table not in names:
+            raise ConfigError(f"agent.toml: unknown table [{table}]{suggest(table, names)}")
+    handlers: list[Handler] = []
+    for system in present:
+        section = config.sections.get(system.name, {})
+        setup = Setup(clock=clock or SystemClock(), folder=config.folder, section=section)
+        handlers.append(load(system.handler or "")(setup))
+    return tuple(handlers)
