@@ -1,0 +1,1 @@
+"""The command line: the place where everything is put together."""

@@ -1,0 +1,60 @@
+"""`farhand serve`."""
+
+import signal
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+import click
+
+from farhand.model.errors import FarhandError
+
+INTERRUPTED: Final = 130
+LEVELS: Final = ("debug", "info", "warning", "error")
+
+
+@click.command()
+@click.option("--config", type=click.Path(path_type=Path, dir_okay=False), help="Settings: farhand.toml.")
+@click.option("--host", metavar="ADDRESS", help="Listen here [127.0.0.1].")
+@click.option("--port", type=click.IntRange(0, 65_535), help="Listen on this port [8631].")
+@click.option("--data", type=click.Path(path_type=Path, file_okay=False), help="Data folder [farhand-data].")
+@click.option("--database", metavar="URL", help="sqlite:///PATH or postgresql://… [SQLite in --data].")
+@click.option(
+    "--log", "level", type=click.Choice(LEVELS), default="info", show_default=True, help="Log from here on."
+)
+def serve(
+    config: Path | None,
+    host: str | None,
+    port: int | None,
+    data: Path | None,
+    database: str | None,
+    level: str,
+) -> None:
+    """Run a server until Ctrl-C.
+
+    FARHAND_TOKEN sets the root token; without it one is made in the data folder.
+    """
+    try:
+        from farhand.server import config as settings
+        from farhand.server import serve as server
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] == "farhand":
+            raise
+        raise FarhandError(
+            f"a server needs packages that are not installed ({error.name})\n"
+            "Install them with: pip install 'farhand[server]'"
+        ) from error
+    from farhand.cli.logs import start_log
+    from farhand.systems import find_systems, load
+
+    overrides = {"host": host, "port": port, "data": data, "database": database}
+    chosen = settings.load(config, overrides)
+    start_log(level)
+    # Raised inside the running server, so that its store is closed before the process goes.
+    signal.signal(signal.SIGTERM, _leave)
+    signal.signal(signal.SIGINT, _leave)
+    server.run(chosen, systems=find_systems(), load=load, announce=click.echo)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(INTERRUPTED if number == signal.SIGINT else 0)

@@ -1,0 +1,399 @@
+"""Every call of the client API, as plans without I/O.
+
+Ids are the server's UUIDs; texts for people (names, numbers) are not accepted here.
+"""
+
+import base64
+import math
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Generic, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from farhand.client.errors import ProblemDocument, StillOpen
+from farhand.client.plan import Call, Pause, Plan, ask, problem_of, reads
+from farhand.model.clock import Clock, SystemClock
+from farhand.protocol.client import (
+    AgentView,
+    ApproveRequest,
+    CancelRequest,
+    EventView,
+    GrantsRequest,
+    IssueReply,
+    IssueRequest,
+    JobView,
+    KeyReply,
+    KeyRequest,
+    KeyView,
+    PendingView,
+    PrinterView,
+    PrintOptions,
+    ResolveRequest,
+    SubmitPrint,
+    SubmitReply,
+)
+from farhand.protocol.wire import Reply, encode
+
+HOLD_S: Final = 20
+WAIT_PATIENCE_MS: Final = 600_000
+IDLE_MS: Final = 500
+
+T = TypeVar("T")
+
+
+class Page(Reply, Generic[T], frozen=True):
+    """Some items of a list; `next` is the cursor of the rest, None at the end."""
+
+    items: list[T]
+    next: str | None = None
+
+
+class Health(Reply, frozen=True):
+    """Whether the server says that it is well."""
+
+    ok: bool
+
+
+def health() -> Plan[Health]:
+    """Whether the server is there; needs no key."""
+    return ask(Call(method="GET", path="/health", parse=reads(Health), repeatable=True))
+
+
+def submit(
+    job: Mapping[str, Any] | msgspec.Struct, *, idempotency_key: str | None = None
+) -> Plan[SubmitReply]:
+    """Submits a job of any kind, given as the body of `POST /jobs`.
+
+    The idempotency key is made up when there is none, so that a try after a lost reply makes
+    no second job.
+    """
+    return ask(
+        Call(
+            method="POST",
+            path="/jobs",
+            parse=reads(SubmitReply),
+            headers={"Idempotency-Key": idempotency_key or new_idempotency_key()},
+            body=encode(_members(job)),
+            repeatable=True,
+        )
+    )
+
+
+def submit_batch(
+    jobs: Sequence[Mapping[str, Any] | msgspec.Struct], *, idempotency_key: str | None = None
+) -> Plan[list[SubmitReply | ProblemDocument]]:
+    """Submits several jobs in one request; each is taken or refused by itself, in this order."""
+    return ask(
+        Call(
+            method="POST",
+            path="/jobs/batch",
+            parse=_read_batch,
+            headers={"Idempotency-Key": idempotency_key or new_idempotency_key()},
+            body=encode({"jobs": [_members(job) for job in jobs]}),
+            repeatable=True,
+        )
+    )
+
+
+def submit_print(
+    printer_id: str,
+    content: bytes | None = None,
+    *,
+    type: str | None = None,
+    url: str | None = None,
+    json: object = None,
+    title: str | None = None,
+    source: str | None = None,
+    copies: int = 1,
+    options: PrintOptions | None = None,
+    priority: int = 0,
+    run_at: str | None = None,
+    expires_in: int | None = None,
+    tags: Sequence[str] = (),
+    metadata: Mapping[str, Any] | None = None,
+    idempotency_key: str | None = None,
+) -> Plan[SubmitReply]:
+    """Prints bytes, or what the server fetches from `url`.
+
+    `type` is a printing client's word; without it, content that begins as a PDF is printed as
+    one, other content goes raw, and a URL is taken for a PDF. `run_at` is RFC 3339,
+    `expires_in` seconds.
+    """
+    message = SubmitPrint(
+        printer_id=printer_id,
+        type=type or guess_type(content),
+        content=None if content is None else base64.b64encode(content).decode("ascii"),
+        url=url,
+        title=title,
+        source=source,
+        copies=copies,
+        options=options,
+        priority=priority,
+        run_at=run_at,
+        expires_in=expires_in,
+        tags=list(tags),
+        metadata=None if metadata is None else dict(metadata),
+    )
+    body = {**_members(message), **({} if json is None else {"json": json})}
+    return submit(body, idempotency_key=idempotency_key)
+
+
+def is_pdf(content: bytes) -> bool:
+    """Whether bytes begin as a PDF does; a PDF inside a printer language is raw."""
+    return content[:64].lstrip(b"\xef\xbb\xbf \t\r\n\f\0").startswith(b"%PDF-")
+
+
+def guess_type(content: bytes | None) -> str:
+    """A printing client's word for content; None stands for a URL."""
+    if content is None:
+        return "pdf_uri"
+    return "pdf_base64" if is_pdf(content) else "raw_base64"
+
+
+def job(job_id: str, *, wait_s: int = 0) -> Plan[JobView]:
+    """One job. With `wait_s` the server answers when it changes, or after that time."""
+    return ask(_job(job_id, wait_s=wait_s))
+
+
+def wait(
+    job_id: str,
+    *,
+    timeout_ms: int | None = None,
+    on_change: Callable[[JobView], None] | None = None,
+    hold_s: int = HOLD_S,
+    clock: Clock | None = None,
+) -> Plan[JobView]:
+    """Waits until a job is final, or uncertain, which only a person or a late report ends.
+
+    `on_change` is called with what is first seen and with every change. Raises StillOpen when
+    `timeout_ms` passed before. A server that is away for a while is waited for.
+    """
+    clock = clock or SystemClock()
+    until = None if timeout_ms is None else clock.monotonic_ms() + timeout_ms
+    patience = WAIT_PATIENCE_MS if timeout_ms is None else timeout_ms
+    seen = yield from ask(_job(job_id))
+    while True:
+        if on_change is not None:
+            on_change(seen)
+        before = seen
+        while seen == before:
+            if before.final or before.state == "uncertain":
+                return before
+            left = hold_s * 1000 if until is None else until - clock.monotonic_ms()
+            if left <= 0:
+                raise StillOpen(before)
+            asked = clock.monotonic_ms()
+            hold = min(hold_s, math.ceil(left / 1000))
+            seen = yield from ask(_job(job_id, wait_s=hold, patience_ms=patience))
+            if seen == before and clock.monotonic_ms() - asked < IDLE_MS:
+                yield Pause(ms=IDLE_MS)
+
+
+def jobs(
+    *,
+    state: str | None = None,
+    kind: str | None = None,
+    printer: str | None = None,
+    agent: str | None = None,
+    tag: str | None = None,
+    source: str | None = None,
+    limit: int | None = None,
+    cursor: str | None = None,
+) -> Plan[Page[JobView]]:
+    """A page of the newest jobs; `printer` and `agent` are ids."""
+    query = {
+        "state": state, "kind": kind, "printer": printer, "agent": agent, "tag": tag,
+        "source": source, "limit": None if limit is None else str(limit), "cursor": cursor,
+    }  # fmt: skip
+    return ask(_list("/jobs", Page[JobView], query))
+
+
+def events(job_id: str) -> Plan[list[EventView]]:
+    """A job's whole trail, oldest first."""
+    return _all(_path("/jobs", job_id, "events"), Page[EventView])
+
+
+def cancel(job_id: str, *, reason: str | None = None) -> Plan[JobView]:
+    """Asks for a job to be cancelled; one that is running may still end otherwise."""
+    body = None if reason is None else encode(CancelRequest(reason=reason))
+    return ask(
+        Call(method="DELETE", path=_path("/jobs", job_id), parse=reads(JobView), body=body, repeatable=True)
+    )
+
+
+def retry(job_id: str) -> Plan[SubmitReply]:
+    """Submits a finished or uncertain job again, as a new job."""
+    return ask(_post(_path("/jobs", job_id, "retry"), SubmitReply))
+
+
+def resolve(job_id: str, outcome: str, *, note: str | None = None) -> Plan[JobView]:
+    """Says what really happened to an uncertain job: `done` or `failed`."""
+    return ask(_post(_path("/jobs", job_id, "resolve"), JobView, ResolveRequest(outcome=outcome, note=note)))
+
+
+def printers(*, with_gone: bool = False) -> Plan[list[PrinterView]]:
+    """All printers; those that their agents no longer see only when asked for."""
+    return _all("/printers", Page[PrinterView], {"gone": "true"} if with_gone else {})
+
+
+def printer(printer_id: str) -> Plan[PrinterView]:
+    """One printer."""
+    return ask(_get(_path("/printers", printer_id), PrinterView))
+
+
+def agents() -> Plan[list[AgentView]]:
+    """All agents."""
+    return _all("/agents", Page[AgentView])
+
+
+def agent(agent_id: str) -> Plan[AgentView]:
+    """One agent."""
+    return ask(_get(_path("/agents", agent_id), AgentView))
+
+
+def pending() -> Plan[list[PendingView]]:
+    """The agents that wait for approval."""
+    return _all("/agents/pending", Page[PendingView])
+
+
+def issue_agent(name: str) -> Plan[IssueReply]:
+    """Makes an agent that needs no approval; its key is shown this once."""
+    return ask(_post("/agents", IssueReply, IssueRequest(name=name)))
+
+
+def approve(agent_id: str, *, code: str | None = None, without_code: bool = False) -> Plan[AgentView]:
+    """Lets an agent in, with the code that the device shows."""
+    message = ApproveRequest(code=code, without_code=without_code)
+    return ask(_post(_path("/agents", agent_id, "approve"), AgentView, message))
+
+
+def revoke(agent_id: str) -> Plan[AgentView]:
+    """Shuts an agent out."""
+    return ask(_post(_path("/agents", agent_id, "revoke"), AgentView, repeatable=True))
+
+
+def pause(agent_id: str) -> Plan[AgentView]:
+    """An agent is given no more work for now."""
+    return ask(_post(_path("/agents", agent_id, "pause"), AgentView, repeatable=True))
+
+
+def drain(agent_id: str) -> Plan[AgentView]:
+    """An agent ends what it has and is given nothing more."""
+    return ask(_post(_path("/agents", agent_id, "drain"), AgentView, repeatable=True))
+
+
+def resume(agent_id: str) -> Plan[AgentView]:
+    """Ends `pause` and `drain`."""
+    return ask(_post(_path("/agents", agent_id, "resume"), AgentView, repeatable=True))
+
+
+def grants(agent_id: str, grants: Sequence[str]) -> Plan[AgentView]:
+    """Replaces what an agent may do."""
+    return ask(
+        Call(
+            method="PUT",
+            path=_path("/agents", agent_id, "grants"),
+            parse=reads(AgentView),
+            body=encode(GrantsRequest(grants=list(grants))),
+            repeatable=True,
+        )
+    )
+
+
+def keys() -> Plan[list[KeyView]]:
+    """All client keys, without their secrets."""
+    return _all("/keys", Page[KeyView])
+
+
+def create_key(name: str, grants: Sequence[str]) -> Plan[KeyReply]:
+    """Makes a client key; it is shown this once."""
+    return ask(_post("/keys", KeyReply, KeyRequest(name=name, grants=list(grants))))
+
+
+def revoke_key(key_id: str) -> Plan[None]:
+    """Ends a client key."""
+    return ask(Call(method="DELETE", path=_path("/keys", key_id), parse=_read_nothing, repeatable=True))
+
+
+def new_idempotency_key() -> str:
+    """A key that no other request has."""
+    return secrets.token_urlsafe(18)
+
+
+def _path(*parts: str) -> str:
+    return "/".join([parts[0], *(quote(part, safe="") for part in parts[1:])])
+
+
+def _get(path: str, kind: type[T]) -> Call[T]:
+    return Call(method="GET", path=path, parse=reads(kind), repeatable=True)
+
+
+def _job(job_id: str, *, wait_s: int = 0, patience_ms: int | None = None) -> Call[JobView]:
+    return Call(
+        method="GET",
+        path=_path("/jobs", job_id),
+        parse=reads(JobView),
+        repeatable=True,
+        wait_s=wait_s,
+        patience_ms=patience_ms,
+    )
+
+
+def _post(
+    path: str, kind: type[T], message: msgspec.Struct | None = None, *, repeatable: bool = False
+) -> Call[T]:
+    body = None if message is None else encode(_members(message))
+    return Call(method="POST", path=path, parse=reads(kind), body=body, repeatable=repeatable)
+
+
+def _list(path: str, kind: type[Page[T]], query: Mapping[str, str | None]) -> Call[Page[T]]:
+    given = {name: value for name, value in query.items() if value is not None}
+    return Call(method="GET", path=path, parse=reads(kind), query=given, repeatable=True)
+
+
+def _all(path: str, kind: type[Page[T]], query: Mapping[str, str] | None = None) -> Plan[list[T]]:
+    items: list[T] = []
+    cursor: str | None = None
+    while True:
+        page = yield from ask(_list(path, kind, {**(query or {}), "cursor": cursor}))
+        items += page.items
+        if page.next is None or page.next == cursor:
+            return items
+        cursor = page.next
+
+
+def _members(message: Mapping[str, Any] | msgspec.Struct) -> Mapping[str, Any]:
+    """A message without the members that say nothing."""
+    if not isinstance(message, msgspec.Struct):
+        return message
+    fields = msgspec.structs.fields(message)
+    said = {
+        field.encode_name: getattr(message, field.name) for field in fields if not _is_default(message, field)
+    }
+    return {
+        name: _members(value) if isinstance(value, msgspec.Struct) else value for name, value in said.items()
+    }
+
+
+def _is_default(message: msgspec.Struct, field: msgspec.structs.FieldInfo) -> bool:
+    value = getattr(message, field.name)
+    if field.default_factory is not msgspec.NODEFAULT:
+        return value == field.default_factory()
+    return field.default is not msgspec.NODEFAULT and value == field.default
+
+
+class _Batch(Reply, frozen=True):
+    items: list[dict[str, Any]]
+
+
+def _read_nothing(body: bytes) -> None:
+    """What a reply without content says."""
+
+
+def _read_batch(body: bytes) -> list[SubmitReply | ProblemDocument]:
+    return [
+        problem_of(item) or msgspec.convert(item, SubmitReply)
+        for item in msgspec.json.decode(body, type=_Batch).items
+    ]

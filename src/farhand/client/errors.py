@@ -1,0 +1,56 @@
+"""What can go wrong between a client and its server."""
+
+from typing import Any
+
+import msgspec
+
+from farhand.model.errors import FarhandError
+from farhand.protocol.client import JobView
+from farhand.protocol.wire import Reply
+
+
+class ProblemDocument(Reply, frozen=True):
+    """An RFC 9457 problem as the server sent it; `extra` holds the members beyond the usual ones."""
+
+    code: str
+    status: int
+    detail: str
+    title: str = ""
+    type: str = "about:blank"
+    retryable: bool = False
+    extra: dict[str, Any] = {}
+
+
+class ApiError(FarhandError):
+    """The server refused; `problem` says why and what to do."""
+
+    def __init__(self, problem: ProblemDocument) -> None:
+        super().__init__(problem.detail or problem.title or problem.code, **problem.extra)
+        self.problem = problem
+
+
+class Unreachable(FarhandError):
+    """No answer came, also after trying again; whether the request was taken is not known."""
+
+
+class UnreadableReply(FarhandError):
+    """Something answered that is no Farhand server: a proxy's page, say."""
+
+
+class StillOpen(FarhandError):
+    """`wait` ran out of time; `job` is what was last seen, and the job goes on."""
+
+    def __init__(self, job: JobView) -> None:
+        super().__init__(f"job {job.id} is still {job.state}; it goes on, ask for it later")
+        self.job = job
+
+
+def read_problem(body: bytes) -> ProblemDocument | None:
+    """The problem document in a reply's body; None when it is none."""
+    try:
+        members = msgspec.json.decode(body, type=dict[str, Any])
+        known = msgspec.convert(members, ProblemDocument)
+    except msgspec.DecodeError:
+        return None
+    extra = {name: value for name, value in members.items() if name not in ProblemDocument.__struct_fields__}
+    return msgspec.structs.replace(known, extra=extra)
