@@ -5,7 +5,6 @@ Durations are milliseconds and end in `_ms`; `lease_token` is 32 hex digits.
 
 from typing import Annotated, Any
 
-import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from farhand.protocol.wire import Message, Reply
@@ -101,7 +100,7 @@ class ClaimedJob(Reply, frozen=True):
     lease_token: str
     lease_ms: int
     accepted: bool
-    params: msgspec.Raw | None
+    params: Any
     payload: PayloadRef | None
     directive: str = "continue"
 
@@ -156,7 +155,7 @@ class ResultRequest(Message, frozen=True):
     evidence: Annotated[str, Meta(pattern="^(printed|delivered|response|reported)$")] | None = None
     cancelled: bool = False
     uncertain: bool = False
-    result: msgspec.Raw | None = None
+    result: Any = None
     next: ClaimRequest | None = None
 
 
@@ -172,7 +171,7 @@ class BatchResult(Message, frozen=True):
     evidence: Annotated[str, Meta(pattern="^(printed|delivered|response|reported)$")] | None = None
     cancelled: bool = False
     uncertain: bool = False
-    result: msgspec.Raw | None = None
+    result: Any = None
 
 
 class ResultsRequest(Message, frozen=True):

@@ -39,7 +39,7 @@ class SubmitPrint(Message, frozen=True):
     type: Annotated[str, Meta(max_length=64)]
     content: str | None = None
     url: Annotated[str, Meta(max_length=8192)] | None = None
-    json: msgspec.Raw | None = None
+    json: Any = None
     title: Annotated[str, Meta(max_length=500)] | None = None
     source: Annotated[str, Meta(max_length=200)] | None = None
     copies: Annotated[int, Meta(ge=1, le=999)] = 1
@@ -76,8 +76,8 @@ class JobView(Reply, frozen=True):
     title: str | None
     source: str | None
     tags: list[str]
-    metadata: msgspec.Raw | None
-    params: msgspec.Raw | None
+    metadata: Any
+    params: Any
     priority: int
     mode: str | None
     payload_size: int | None
@@ -90,7 +90,7 @@ class JobView(Reply, frozen=True):
     finished_at: str | None
     cancel_requested_at: str | None
     retry_of: str | None
-    result: msgspec.Raw | None
+    result: Any
 
 
 class EventView(Reply, frozen=True):
@@ -104,7 +104,7 @@ class EventView(Reply, frozen=True):
     to: str
     attempt: int | None
     reason: str | None
-    data: msgspec.Raw | None
+    data: Any
 
 
 class ResolveRequest(Message, frozen=True):

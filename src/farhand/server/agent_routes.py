@@ -236,7 +236,7 @@ async def _give(context: Context, call: Call, *, refuse: bool) -> None:
 
 def report_of(message: ResultRequest | BatchResult) -> Report:
     """A result message as the engine's report; the digest leaves out lease and next claim."""
-    result = bytes(message.result).decode() if message.result is not None else None
+    result = encode(message.result).decode() if message.result is not None else None
     said = encode(
         (
             message.ok,
@@ -257,7 +257,7 @@ def report_of(message: ResultRequest | BatchResult) -> Report:
         retryable=message.retryable,
         retry_after_ms=message.retry_after_ms,
         evidence=message.evidence,
-        result=result if result != "null" else None,
+        result=result,
     )
 
 

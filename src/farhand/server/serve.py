@@ -4,8 +4,10 @@ import asyncio
 import fcntl
 import logging
 import os
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager
+import signal
+import threading
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +38,7 @@ def database_of(config: ServerConfig) -> Database:
     """The database behind the configured URL. Raises ConfigError for one it does not know."""
     url = config.database_url
     if url.startswith("sqlite:///"):
-        return SqliteDatabase(Path(url.removeprefix("sqlite:///")))
+        return SqliteDatabase(Path(url.removeprefix("sqlite:///")), exclusive=True)
     if url.startswith(("postgresql://", "postgres://")):
         try:
             from farhand.storage.postgres import PostgresDatabase
@@ -102,8 +104,10 @@ async def running(
         yield App(context), context
     finally:
         context.close()
-        await timers.stop()
-        await store.close()
+        try:
+            await timers.stop()
+        finally:
+            await store.close()
 
 
 def assemble(
@@ -151,8 +155,11 @@ def _submitters(systems: tuple[System, ...], load: Callable[[str], Any]) -> dict
     return found
 
 
-class _Server(uvicorn.Server):
-    """uvicorn, but held polls are answered before it waits for open requests."""
+class HttpServer(uvicorn.Server):
+    """uvicorn, but held polls are answered before it waits for open requests.
+
+    Signals come through the event loop: what they set off may run in the middle of nothing.
+    """
 
     def __init__(
         self, config: uvicorn.Config, on_stop: Callable[[], None], announce: Callable[[int], None]
@@ -161,10 +168,26 @@ class _Server(uvicorn.Server):
         self._on_stop = on_stop
         self._announce = announce
 
-    def handle_exit(self, sig: int, frame: Any) -> None:
-        """A signal: let whoever waits go first."""
+    def stop(self) -> None:
+        """Let whoever waits go, then answer what is open and end."""
         self._on_stop()
-        super().handle_exit(sig, frame)
+        self.should_exit = True
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Stop on SIGINT and SIGTERM. uvicorn's own way ends the process before its owner has cleaned up."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        loop = asyncio.get_running_loop()
+        signals = (signal.SIGINT, signal.SIGTERM)
+        for number in signals:
+            loop.add_signal_handler(number, self.stop)
+        try:
+            yield
+        finally:
+            for number in signals:
+                loop.remove_signal_handler(number)
 
     async def startup(self, sockets: Any = None) -> None:
         """Listen, then say where."""
@@ -214,10 +237,13 @@ async def serve(
                 if path is not None:
                     announce(f"the root token lies in {path}")
 
-            server = _Server(uvicorn_config(app, config), context.close, listening)
-            await server.serve()
-            if not server.started:
-                raise ConfigError(f"cannot listen on {config.host}:{config.port}; is it in use?")
+            server = HttpServer(uvicorn_config(app, config), context.close, listening)
+            try:
+                await server.serve()
+            except SystemExit as error:
+                raise ConfigError(
+                    f"cannot listen on {config.host}:{config.port}; is the port in use? Choose another --port"
+                ) from error
     finally:
         os.close(lock)
 

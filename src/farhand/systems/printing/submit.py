@@ -66,7 +66,6 @@ def _canonical(message: SubmitPrint, content: bytes | None) -> bytes:
     """What two requests have in common that ask for the same: order and spelling do not matter."""
     plain: dict[str, Any] = msgspec.to_builtins(message)
     plain["content"] = None if content is None else content.hex()
-    plain["json"] = None if message.json is None else json.loads(bytes(message.json))
     return json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()
 
 
@@ -117,8 +116,7 @@ def _payload_url(message: SubmitPrint) -> PayloadUrl | None:
         raise bad_field("json", f"is required with type {message.type!r}: it is the body POSTed to url")
     if not posts and message.json is not None:
         raise bad_field("json", f"goes with the *_uri_post types only, not with {message.type!r}")
-    body = json.loads(bytes(message.json)) if message.json is not None else None
-    return PayloadUrl(url=message.url, json_body=body)
+    return PayloadUrl(url=message.url, json_body=message.json)
 
 
 def _params(message: SubmitPrint) -> str | None:

@@ -1,0 +1,1 @@
+"""The server over real HTTP: every test talks to a listening socket."""
