@@ -106,7 +106,7 @@ class PrintingHandler:
             refusal = await _refusal(printer, mode)
             if refusal is not None:
                 return ResultDraft(ok=False, error=refusal)
-            params = msgspec.json.decode(job.params, type=_Params) if job.params else _Params()
+            params = msgspec.convert(job.params or {}, type=_Params)
             path = await tools.payload()
             document = _document(job, path, mode, params)
             memo = msgspec.json.encode(
