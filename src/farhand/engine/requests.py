@@ -48,7 +48,8 @@ class Claim:
     """Ask for work in `lanes`, at most `max` jobs and `per_lane` from each.
 
     `capabilities` is the bit set of what the agent can do. With `hold` the job's device is
-    taken in the same transaction, and a device that is held gives nothing.
+    taken in the same transaction, and a device that is held gives nothing. With `begin` the
+    claim is the start, as in seed dialects whose work begins with it.
     """
 
     org_id: int
@@ -63,6 +64,7 @@ class Claim:
     capabilities: int = 0
     device_id: bytes | None = None
     hold: bool = False
+    begin: bool = False
 
 
 @dataclass(slots=True)

@@ -3,9 +3,9 @@
 import secrets
 from collections.abc import Sequence
 
-from farhand.engine.attempt import accept
+from farhand.engine.attempt import accept, start
 from farhand.engine.case import Case
-from farhand.engine.requests import Claim, Claimed
+from farhand.engine.requests import NO_PROGRESS, Claim, Claimed
 from farhand.model.job import Actor, Attempt, Dialect, State, Verb
 from farhand.storage.database import Params, Row
 from farhand.storage.session import Session
@@ -145,6 +145,8 @@ def _hand_out(case: Case, request: Claim) -> Claimed:
     actor = Actor(kind="agent", id=request.agent_id)
     case.move(Verb.CLAIM, to, actor, attempt=attempt.number)
     case.plan()
+    if request.begin:
+        start(case, attempt, actor, NO_PROGRESS)
     return Claimed(job=job, attempt=attempt, policy=case.policy)
 
 

@@ -1,0 +1,1 @@
+"""Conformance suites: plain async functions over a scene, run on every database without exception."""
