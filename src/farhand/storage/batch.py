@@ -140,7 +140,7 @@ async def _run_claims(session: Session, works: list[Work], results: Results) -> 
             results.claims[id(work)] = await claim(session, ticket.request)
         else:
             continue
-        await session.flush()
+    await session.flush()
 
 
 async def _hand_off(session: Session, hub: Hub, results: Results) -> None:
@@ -154,10 +154,10 @@ async def _hand_off(session: Session, hub: Hub, results: Results) -> None:
         results.handed += [(ticket, []) for ticket in tickets]
         for place, ticket in enumerate(tickets, first):
             jobs = await claim(session, ticket.request)
-            await session.flush()
             results.handed[place] = (ticket, jobs)
             for claimed in jobs:
                 ready[claimed.job.lane] -= 1
+        await session.flush()
         ready = Counter({lane: n for lane, n in ready.items() if n > 0})
 
 

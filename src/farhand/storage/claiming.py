@@ -23,6 +23,10 @@ async def claim(session: Session, request: Claim) -> list[Claimed]:
     wanted = request.max - len(claimed)
     if wanted <= 0 or same_poll:
         return claimed
+    if not session.claimed_in.isdisjoint(request.lanes):
+        # A pick reads the database: what an earlier claim took from these lanes must be in it.
+        await session.flush()
+    session.claimed_in.update(request.lanes)
     for case in await _ready(session, request, wanted):
         if await _hold(session, request, case):
             claimed.append(_hand_out(case, request))

@@ -5,7 +5,8 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
 Row = Sequence[Any]
-Params = Mapping[str, object]
+Params = Mapping[str, object] | tuple[object, ...]
+"""A statement's values by name, or already in the order of the statement's own parameters."""
 
 
 class GuardFailed(Exception):
@@ -64,11 +65,13 @@ class Database(Protocol):
     """A database that can run the named statements.
 
     `writers` is how many transactions may run at once; `shared` whether other processes may
-    write too; `slot` is this process's row in the counters.
+    write too, `exclusive` whether nobody but this process can; `slot` is this process's row in
+    the counters.
     """
 
     writers: int
     shared: bool
+    exclusive: bool
     slot: int
 
     async def open(self) -> None:

@@ -12,7 +12,7 @@ import asyncpg as untyped  # pyright: ignore[reportMissingTypeStubs]  (ships non
 
 from farhand.storage.database import DatabaseGone, GuardFailed, Params, Row, StatementFailed
 from farhand.storage.migrate import migrations
-from farhand.storage.statements import Statement, load
+from farhand.storage.statements import Statement, load, ordered
 
 asyncpg: Any = untyped
 log = logging.getLogger("farhand.storage")
@@ -55,7 +55,7 @@ class PgReads:
         """All rows."""
         statement = self._statements[name]
         with _translated(name):
-            return await self._connection.fetch(statement.text, *[params[key] for key in statement.params])
+            return await self._connection.fetch(statement.text, *ordered(statement, params))
 
     async def one(self, name: str, params: Params) -> Row | None:
         """The first row, or None."""
@@ -74,9 +74,7 @@ class PgTx(PgReads):
         """The number of rows changed."""
         statement = self._statements[name]
         with _translated(name):
-            status: str = await self._connection.execute(
-                statement.text, *[params[key] for key in statement.params]
-            )
+            status: str = await self._connection.execute(statement.text, *ordered(statement, params))
         return int(status.rsplit(" ", 1)[-1])
 
     async def each(self, name: str, rows: Sequence[Params]) -> list[Row]:
@@ -114,8 +112,8 @@ class PgTx(PgReads):
             await self._connection.execute("SELECT pg_notify($1, $2)", CHANNEL, f"{self._sender}|{message}")
 
 
-def _arguments(statement: Statement, rows: Sequence[Params]) -> list[list[object]]:
-    return [[params[key] for key in statement.params] for params in rows]
+def _arguments(statement: Statement, rows: Sequence[Params]) -> list[tuple[object, ...]]:
+    return [ordered(statement, params) for params in rows]
 
 
 @contextlib.contextmanager
@@ -145,6 +143,7 @@ class PostgresDatabase:
     """A PostgreSQL database, shared by any number of server processes."""
 
     shared = True
+    exclusive = False
 
     def __init__(self, url: str, *, writers: int = 2, readers: int = 6) -> None:
         self.writers = writers

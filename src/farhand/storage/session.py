@@ -2,47 +2,54 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from operator import attrgetter
 from typing import Any, Final
 
 from farhand.engine.case import Case
 from farhand.engine.holds import hold_change
 from farhand.model.job import Attempt, Event, Job, State
 from farhand.model.policy import Policy
-from farhand.storage.database import Tx
+from farhand.storage.database import Params, Tx
+from farhand.storage.memory import Memory
 from farhand.storage.policies import Policies
-from farhand.storage.statements import columns
+from farhand.storage.statements import columns, load
 
 JOB_COLUMNS: Final = tuple(columns(Job))
 ATTEMPT_COLUMNS: Final = tuple(columns(Attempt))
 _HOLD_STATEMENTS: Final = {"free": "drop_hold", "bed": "raise_bed", "take": "take_hold"}
 
 
-def job_params(job: Job) -> dict[str, object]:
-    """A job as statement parameters."""
-    return {name: getattr(job, name) for name in JOB_COLUMNS}
+_STATEMENTS: Final = load("sqlite")
+_SAVED: Final = tuple(p for p in _STATEMENTS["save_job"].params if p in JOB_COLUMNS)
+_save_job: Final = attrgetter(*_SAVED)
+_save_attempt: Final = attrgetter(*_STATEMENTS["save_attempt"].params)
+job_row: Final[Callable[[Job], tuple[object, ...]]] = attrgetter(*JOB_COLUMNS[1:])
+"""A job as the parameters of `insert_job`."""
+attempt_row: Final[Callable[[Attempt], tuple[object, ...]]] = attrgetter(*ATTEMPT_COLUMNS)
+"""An attempt as the parameters of `insert_attempt`."""
 
 
-def attempt_params(attempt: Attempt) -> dict[str, object]:
-    """An attempt as statement parameters."""
-    return {name: getattr(attempt, name) for name in ATTEMPT_COLUMNS}
+def save_row(case: Case) -> tuple[object, ...]:
+    """A changed case as the parameters of `save_job`: the values, then what they are guarded by."""
+    return (*_save_job(case.job), case.guard, case.before)
 
 
-def event_params(event: Event) -> dict[str, object]:
-    """An event as statement parameters."""
-    return {
-        "job_seq": event.job_seq,
-        "number": event.number,
-        "org_id": event.org_id,
-        "at": event.at,
-        "actor_kind": event.actor.kind,
-        "actor_id": event.actor.id,
-        "verb": event.verb,
-        "from_state": event.from_state,
-        "to_state": event.to_state,
-        "attempt": event.attempt,
-        "reason": event.reason,
-        "data": event.data,
-    }
+def event_row(event: Event) -> tuple[object, ...]:
+    """An event as the parameters of `insert_event`."""
+    return (
+        event.job_seq,
+        event.number,
+        event.org_id,
+        event.at,
+        event.actor.kind,
+        event.actor.id,
+        event.verb,
+        event.from_state,
+        event.to_state,
+        event.attempt,
+        event.reason,
+        event.data,
+    )
 
 
 class Session:
@@ -53,8 +60,17 @@ class Session:
     `read_policies` and `learned` are for the caches of the process, after the commit.
     """
 
-    def __init__(self, tx: Tx, now: int, policies: Policies, jitter: Callable[[], float], slot: int) -> None:
+    def __init__(
+        self,
+        tx: Tx,
+        now: int,
+        policies: Policies,
+        jitter: Callable[[], float],
+        slot: int,
+        memory: Memory | None = None,
+    ) -> None:
         self.tx = tx
+        self._memory = memory
         self.now = now
         self.policies = policies
         self.ready: Counter[bytes] = Counter()
@@ -63,6 +79,7 @@ class Session:
         self.new_policies: list[tuple[int, str, Policy, int]] = []
         self.read_policies: dict[int, Policy] = {}
         self.learned: dict[str, int] = {}
+        self.claimed_in: set[bytes] = set()
         self._jitter = jitter
         self._slot = slot
         self._cases: dict[bytes, Case] = {}
@@ -71,8 +88,32 @@ class Session:
     async def load(self, keys: Iterable[tuple[int, bytes]]) -> None:
         """Lock jobs by tenant and id, in id order, so that two processes never wait in a ring."""
         wanted = sorted({key for key in keys if key[1] not in self._cases}, key=lambda key: key[1])
+        if self._memory is not None:
+            wanted = [key for key in wanted if not await self._remember(self._memory, key[1])]
         rows = await self.tx.each("lock_job", [{"org_id": org, "id": job} for org, job in wanted])
         await self.adopt_rows(rows)
+
+    async def _remember(self, memory: Memory, job_id: bytes) -> bool:
+        """Make a case of a job that is in memory; the guards will prove it right."""
+        known = memory.take(job_id)
+        if known is not None:
+            await self._open(*known)
+        return known is not None
+
+    async def _open(self, job: Job, attempts: list[Attempt]) -> None:
+        policy = self.read_policies.get(job.policy_id)
+        if policy is None:
+            policy = await self.policies.get(self.tx, job.policy_id)
+            self.read_policies[job.policy_id] = policy
+        self._cases[job.id] = Case(
+            job=job, attempts=attempts, policy=policy, now=self.now, jitter=self._jitter
+        )
+
+    def keep(self) -> None:
+        """After the commit: remember what this transaction saw and changed."""
+        if self._memory is not None:
+            for case in self._cases.values():
+                self._memory.put(case.job, case.attempts)
 
     async def adopt_rows(self, rows: Iterable[Any]) -> list[Case]:
         """Cases for job rows that this transaction has locked, in the order of the rows."""
@@ -84,13 +125,9 @@ class Session:
             attempt = Attempt(*row)
             attempts.setdefault(attempt.job_seq, []).append(attempt)
         for job in fresh:
-            policy = self.read_policies.get(job.policy_id)
-            if policy is None:
-                policy = await self.policies.get(self.tx, job.policy_id)
-                self.read_policies[job.policy_id] = policy
-            self._cases[job.id] = Case(
-                job=job, attempts=attempts.get(job.seq, []), policy=policy, now=self.now, jitter=self._jitter
-            )
+            if self._memory is not None:
+                self._memory.take(job.id)
+            await self._open(job, attempts.get(job.seq, []))
         return [self._cases[job.id] for job in jobs]
 
     def drop(self, case: Case) -> None:
@@ -120,17 +157,17 @@ class Session:
         changed = [case for case in self._cases.values() if case.changed]
         if not changed:
             return
-        saves: list[dict[str, object]] = []
-        touched: list[dict[str, object]] = []
-        created: list[dict[str, object]] = []
-        events: list[dict[str, object]] = []
-        refusals: list[dict[str, object]] = []
+        saves: list[Params] = []
+        touched: list[Params] = []
+        created: list[Params] = []
+        events: list[Params] = []
+        refusals: list[Params] = []
         for case in changed:
             job = case.job
-            saves.append({**job_params(job), "guard": case.guard, "before": case.before})
-            touched += [attempt_params(a) for a in case.touched]
-            created += [attempt_params(a) for a in case.created]
-            events += [event_params(e) for e in case.events]
+            saves.append(save_row(case))
+            touched += [_save_attempt(a) for a in case.touched]
+            created += [attempt_row(a) for a in case.created]
+            events += [event_row(e) for e in case.events]
             for agent in case.refused_by:
                 refusals.append(
                     {"job_seq": job.seq, "agent_id": agent, "org_id": job.org_id, "now": self.now}
@@ -141,6 +178,7 @@ class Session:
         await self.tx.bulk("insert_event", events)
         await self.tx.bulk("insert_refusal", refusals)
         await self._move_holds(changed)
+        self.claimed_in.clear()
         for case in changed:
             self._settle_down(case)
 

@@ -1,9 +1,10 @@
 """SQLite through apsw: one writer connection, statements inline, COMMIT in a thread."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+import fcntl
+import os
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import apsw
 
 from farhand.storage.database import GuardFailed, Params, Row, StatementFailed
 from farhand.storage.migrate import migrations
-from farhand.storage.statements import Statement, load
+from farhand.storage.statements import Statement, load, ordered
 
 _WRITER = (
     "PRAGMA busy_timeout = 10000",
@@ -34,9 +35,8 @@ class SqliteReads:
 
     def _rows(self, name: str, params: Params) -> list[Row]:
         statement = self._statements[name]
-        bindings = tuple([params[key] for key in statement.params])
         try:
-            return self._connection.execute(statement.text, bindings).fetchall()
+            return self._connection.execute(statement.text, ordered(statement, params)).fetchall()
         except apsw.Error as error:
             raise StatementFailed(f"{name}: {error}", transient=isinstance(error, apsw.BusyError)) from error
 
@@ -70,33 +70,52 @@ class SqliteTx(SqliteReads):
         if not rows:
             return
         statement = self._statements[name]
-        keys = statement.params
-        bindings = [tuple([params[key] for key in keys]) for params in rows]
         try:
-            self._connection.executemany(statement.text, bindings)
+            self._connection.executemany(statement.text, [ordered(statement, params) for params in rows])
         except apsw.Error as error:
-            raise StatementFailed(f"{name}: {error}") from error
+            raise StatementFailed(f"{name}: {error}", transient=isinstance(error, apsw.BusyError)) from error
 
     async def guarded(self, name: str, rows: Sequence[Params]) -> None:
         """Run an update once per entry. Raises GuardFailed unless each changed exactly one row."""
-        for params in rows:
-            self._rows(name, params)
-            if self._connection.changes() != 1:
-                raise GuardFailed(name)
+        if not rows:
+            return
+        before = self._connection.total_changes()
+        await self.bulk(name, rows)
+        if self._connection.total_changes() - before != len(rows):
+            raise GuardFailed(name)
 
     async def notify(self, message: str) -> None:
         """Nothing: a second server process on one file is refused."""
 
 
+def hold_file(path: Path) -> int:
+    """Hold a lock file for this process; closing the handle lets go of it.
+
+    Raises StatementFailed while another process holds it.
+    """
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(handle)
+        raise StatementFailed(f"another server already uses {path.with_suffix('')}; stop it first") from error
+    return handle
+
+
 class SqliteDatabase:
-    """A SQLite file as the Store's database."""
+    """A SQLite file as the Store's database.
+
+    With `exclusive` no second process is let in, and what was committed may be remembered.
+    """
 
     writers = 1
     shared = False
     slot = 0
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, exclusive: bool = False) -> None:
+        self.exclusive = exclusive
         self._path = path
+        self._held: int | None = None
         self._statements = load("sqlite")
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sqlite-commit")
         self._lock = asyncio.Lock()
@@ -107,6 +126,8 @@ class SqliteDatabase:
         """Open the file, migrate it. Raises StatementFailed when it is not a usable database."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         try:
+            if self.exclusive:
+                self._held = hold_file(self._path.with_name(self._path.name + ".lock"))
             self._writer = self._connect(_WRITER)
             self._migrate(self._writer)
             self._reader = self._connect(_READER)
@@ -122,6 +143,9 @@ class SqliteDatabase:
             if connection is not None:
                 connection.close()
         self._reader = self._writer = None
+        if self._held is not None:
+            os.close(self._held)
+            self._held = None
 
     def _connect(self, pragmas: tuple[str, ...]) -> Any:
         connection: Any = apsw.Connection(str(self._path), statementcachesize=256)
@@ -151,45 +175,89 @@ class SqliteDatabase:
             self._release()
         self._thread.shutdown(wait=True)
 
-    @asynccontextmanager
-    async def transaction(self) -> AsyncGenerator[SqliteTx]:
+    def transaction(self) -> "_Transaction":
         """A write transaction; the loop goes on while the disk makes it durable."""
-        async with self._lock:
-            connection = self._writer
-            if connection is None:
-                raise StatementFailed("the database is closed")
-            try:
-                connection.execute("BEGIN IMMEDIATE")
-            except apsw.Error as error:
-                raise StatementFailed(f"begin: {error}", transient=True) from error
-            try:
-                yield SqliteTx(connection, self._statements)
-            except BaseException:
-                # A full disk or a failing one has already rolled it back.
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-                raise
-            await self._commit(connection)
+        return _Transaction(self._lock, self._thread, self._writer, self._statements)
 
-    async def _commit(self, connection: Any) -> None:
+    def read(self) -> "_Reading":
+        """The reading connection; a WAL reader never waits for the writer."""
+        if self._reader is None:
+            raise StatementFailed("the database is closed")
+        return _Reading(SqliteReads(self._reader, self._statements))
+
+    async def listen(self, heard: Callable[[str], Awaitable[None]]) -> None:
+        """Nothing to hear: nobody else writes."""
+
+
+class _Reading:
+    """A scope around the reading connection."""
+
+    __slots__ = ("_reads",)
+
+    def __init__(self, reads: SqliteReads) -> None:
+        self._reads = reads
+
+    async def __aenter__(self) -> SqliteReads:
+        return self._reads
+
+    async def __aexit__(self, *_: object) -> None:
+        return None
+
+
+class _Transaction:
+    """A scope around one write transaction of the only writer."""
+
+    __slots__ = ("_changes", "_connection", "_lock", "_statements", "_thread")
+
+    def __init__(
+        self,
+        lock: asyncio.Lock,
+        thread: ThreadPoolExecutor,
+        connection: Any,
+        statements: dict[str, Statement],
+    ) -> None:
+        self._lock = lock
+        self._thread = thread
+        self._connection = connection
+        self._statements = statements
+        self._changes = 0
+
+    async def __aenter__(self) -> SqliteTx:
+        if self._connection is None:
+            raise StatementFailed("the database is closed")
+        await self._lock.acquire()
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+        except apsw.Error as error:
+            self._lock.release()
+            raise StatementFailed(f"begin: {error}", transient=True) from error
+        self._changes = self._connection.total_changes()
+        return SqliteTx(self._connection, self._statements)
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is not None:
+                self._roll_back()
+            elif self._connection.total_changes() == self._changes:
+                self._connection.execute("COMMIT")
+            else:
+                await self._commit()
+        finally:
+            self._lock.release()
+
+    def _roll_back(self) -> None:
+        # A full disk or a failing one has already rolled it back.
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
+
+    async def _commit(self) -> None:
         loop = asyncio.get_running_loop()
-        done = loop.run_in_executor(self._thread, connection.execute, "COMMIT")
+        done = loop.run_in_executor(self._thread, self._connection.execute, "COMMIT")
         try:
             await asyncio.shield(done)
         except asyncio.CancelledError:
             await done
             raise
         except apsw.Error as error:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
+            self._roll_back()
             raise StatementFailed(f"commit: {error}", transient=True) from error
-
-    @asynccontextmanager
-    async def read(self) -> AsyncGenerator[SqliteReads]:
-        """The reading connection; a WAL reader never waits for the writer."""
-        if self._reader is None:
-            raise StatementFailed("the database is closed")
-        yield SqliteReads(self._reader, self._statements)
-
-    async def listen(self, heard: Callable[[str], Awaitable[None]]) -> None:
-        """Nothing to hear: nobody else writes."""

@@ -9,6 +9,7 @@ from typing import Final
 
 from farhand.engine.registry import Agent, Device
 from farhand.model.job import Attempt, Job
+from farhand.storage.database import Params
 
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _PARAM = re.compile(r"(?<![:\w]):([a-z_]\w*)")
@@ -62,6 +63,13 @@ class Statement:
     name: str
     text: str
     params: tuple[str, ...]
+
+
+def ordered(statement: Statement, params: Params) -> tuple[object, ...]:
+    """The values of a statement's parameters in their order."""
+    if isinstance(params, tuple):
+        return params
+    return tuple([params[key] for key in statement.params])
 
 
 def fill(text: str, dialect: dict[str, str]) -> str:

@@ -193,6 +193,10 @@ class Store:
         return await self._read_job(org_id, job_id)
 
     async def _read_job(self, org_id: int, job_id: bytes) -> Job | None:
+        memory = self.writer.memory
+        known = memory.look(job_id, self.clock.now_ms()) if memory is not None else None
+        if known is not None:
+            return known if known.org_id == org_id else None
         async with self.database.read() as reader:
             row = await reader.one("job_by_id", {"org_id": org_id, "id": job_id})
         return Job(*row) if row is not None else None

@@ -7,8 +7,8 @@ from farhand.model.errors import Problem
 from farhand.model.ids import id_text, new_id
 from farhand.model.job import Event, Job, State, Verb
 from farhand.model.policy import Policy
-from farhand.storage.database import GuardFailed
-from farhand.storage.session import Session, event_params, job_params
+from farhand.storage.database import GuardFailed, Params
+from farhand.storage.session import Session, event_row, job_row
 
 RESERVED_MS = 600_000
 
@@ -20,7 +20,7 @@ async def insert(
     job = new_job(session, request, requires, await policy_row(session, request))
     if copy_payload_from is not None:
         job.payload_size = copy_payload_from.payload_size
-    rows = await session.tx.each("insert_job", [job_params(job)])
+    rows = await session.tx.each("insert_job", [job_row(job)])
     if not rows:
         # What stood in the way a moment ago was looked for before: start over and see it.
         raise GuardFailed("insert_job")
@@ -51,7 +51,7 @@ async def insert_many(session: Session, requests: list[tuple[Submit, int]]) -> l
             fresh.append((index, job, request))
             leaders[job.id] = index
     plain = [entry for entry in fresh if not _unique(entry[1])]
-    rows = await session.tx.each("insert_job", [job_params(job) for _, job, _ in plain])
+    rows = await session.tx.each("insert_job", [job_row(job) for _, job, _ in plain])
     for (index, job, _), row in zip(plain, rows, strict=True):
         job.seq = row[0]
         answers[index] = Submitted(job_id=job.id, state=job.state, created=True)
@@ -59,7 +59,7 @@ async def insert_many(session: Session, requests: list[tuple[Submit, int]]) -> l
     for index, job, request in fresh:
         if not _unique(job):
             continue
-        found = await session.tx.each("insert_job", [job_params(job)])
+        found = await session.tx.each("insert_job", [job_row(job)])
         if not found:
             answers[index] = await _conflict(session, job)
             await _forget(session, request)
@@ -272,7 +272,7 @@ def _payload_rows(session: Session, written: list[tuple[Job, Submit]]) -> list[d
 
 
 async def _record(session: Session, written: list[tuple[Job, Submit]]) -> None:
-    events: list[dict[str, object]] = []
+    events: list[Params] = []
     for job, request in written:
         event = Event(
             job_seq=job.seq,
@@ -286,7 +286,7 @@ async def _record(session: Session, written: list[tuple[Job, Submit]]) -> None:
         )
         if job.retry_of is not None:
             event = dataclasses.replace(event, reason=f"retry of {id_text(job.retry_of)}")
-        events.append(event_params(event))
+        events.append(event_row(event))
         session.count(job.org_id, job.kind, job.state, 1)
         session.note_job(job, became_ready=job.state == State.QUEUED)
     await session.tx.bulk("insert_event", events)

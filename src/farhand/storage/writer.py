@@ -13,11 +13,13 @@ from farhand.model.clock import Clock
 from farhand.storage.batch import Results, Work, run_batch
 from farhand.storage.capabilities import Capabilities
 from farhand.storage.database import Database, DatabaseGone, GuardFailed, StatementFailed
+from farhand.storage.memory import Memory
 from farhand.storage.policies import Policies
 from farhand.storage.session import Session
 
 BATCH_MAX = 256
 TRIES = 6
+GATHER_TURNS = 8
 
 
 @dataclass(slots=True, eq=False)
@@ -43,6 +45,7 @@ class Writer:
         self.hub = hub
         self.policies = Policies()
         self.capabilities = Capabilities()
+        self.memory = Memory() if database.exclusive else None
         self.observe: Callable[[int], None] | None = None
         self.next_due: int | None = 0
         self.commits = 0
@@ -129,6 +132,7 @@ class Writer:
                 self._filled.clear()
                 await self._filled.wait()
                 continue
+            await self._gather()
             batch = [self._queue.popleft() for _ in range(min(len(self._queue), self._batch_max))]
             try:
                 await self._run(batch)
@@ -136,6 +140,15 @@ class Writer:
                 for _, future in batch:
                     if not future.done():
                         future.set_exception(error)
+
+    async def _gather(self) -> None:
+        """Let requests that have already arrived join the transaction; a commit costs more than a turn."""
+        size = len(self._queue)
+        for _ in range(GATHER_TURNS):
+            await asyncio.sleep(0)
+            if len(self._queue) <= size:
+                return
+            size = len(self._queue)
 
     async def _run(self, batch: list[tuple[Work, asyncio.Future[Any]]]) -> None:
         """Commit a batch. When it fails its halves are tried, so that a bad request fails alone."""
@@ -182,7 +195,7 @@ class Writer:
         try:
             async with self.database.transaction() as tx:
                 now = self.clock.now_ms()
-                session = Session(tx, now, self.policies, self._jitter, self.database.slot)
+                session = Session(tx, now, self.policies, self._jitter, self.database.slot, self.memory)
                 await run_batch(
                     session, works, results, hub=self.hub, capabilities=self.capabilities, due=due
                 )
@@ -199,6 +212,7 @@ class Writer:
             raise
         self._flights.remove(flight)
         self.next_due = _earlier(_earlier(next_due, flight.due) if swept else self.next_due, session.due)
+        session.keep()
         self._learn(session)
         self._answer(batch, results, flight)
         self._tell_flights(session, flight)
