@@ -6,6 +6,7 @@ from typing import Final
 
 from farhand.model.clock import to_rfc3339
 
+LEVELS: Final = ("debug", "info", "warning", "error")
 _OWN: Final = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 
 

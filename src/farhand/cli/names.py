@@ -4,8 +4,7 @@ import difflib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-import click
-
+from farhand.cli.mistakes import Mistake
 from farhand.cli.words import clean
 from farhand.model.ids import parse_id
 
@@ -15,12 +14,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 SHOWN = 8
-
-
-class UnknownName(click.ClickException):
-    """A name that nobody or more than one has; the message says which there are."""
-
-    exit_code = 2
 
 
 class Named(Protocol):
@@ -48,7 +41,7 @@ def find_printer(client: "Client", text: str) -> "PrinterView":
             return matches[0]
         if matches:
             names = ", ".join(clean(f"{printer.agent}/{printer.name}") for printer in matches[:SHOWN])
-            raise UnknownName(f"several printers are called {text!r}; say which: {names}")
+            raise Mistake(f"several printers are called {text!r}; say which: {names}")
     raise unknown("printer", text, [printer.name for printer in present], "farhand agent join adds some")
 
 
@@ -63,24 +56,24 @@ def agent_id(client: "Client", text: str) -> str:
 
 
 def find_named(what: str, things: Sequence[Named], text: str, empty: str = "there is none yet") -> str:
-    """The id of the one thing called `text`. Raises UnknownName with near ones otherwise."""
+    """The id of the one thing called `text`. Raises Mistake with near ones otherwise."""
     matches = _matches(things, text, lambda thing: (thing.name,))
     if len(matches) == 1:
         return matches[0].id
     if matches:
         ids = ", ".join(thing.id for thing in matches[:SHOWN])
-        raise UnknownName(f"several {what}s are called {text!r}; give the id: {ids}")
+        raise Mistake(f"several {what}s are called {text!r}; give the id: {ids}")
     raise unknown(what, text, [thing.name for thing in things], empty)
 
 
-def unknown(what: str, text: str, names: Sequence[str], empty: str) -> UnknownName:
+def unknown(what: str, text: str, names: Sequence[str], empty: str) -> Mistake:
     """The error for a name nobody has, with near ones or all of them."""
     if not names:
-        return UnknownName(f"there is no {what} {text!r}; {empty}")
+        return Mistake(f"there is no {what} {text!r}; {empty}")
     lower = {name.lower(): name for name in names}
     near = difflib.get_close_matches(text.lower(), lower, n=1)
     hint = f"did you mean {clean(lower[near[0]])!r}?" if near else f"known are {_some(names)}"
-    return UnknownName(f"there is no {what} {text!r}; {hint}")
+    return Mistake(f"there is no {what} {text!r}; {hint}")
 
 
 def _some(names: Sequence[str]) -> str:

@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from farhand.cli.connection import Session, api_options
+from farhand.cli.mistakes import Mistake
 from farhand.cli.output import make_console, show_json
 from farhand.cli.words import EXIT_CODES, STYLES, TIMEOUT_EXIT, clean, next_step, sentence
 from farhand.model.policy import suggest
@@ -114,17 +115,17 @@ def show_end(session: Session, job: JobView) -> None:
 
 
 def parse_options(pairs: Sequence[str]) -> PrintOptions | None:
-    """`paper=A4` and the like as print options. Raises UsageError naming the one that does not fit."""
+    """`paper=A4` and the like as print options. Raises Mistake naming the one that does not fit."""
     known = PrintOptions.__struct_fields__
     members: dict[str, str] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         name = name.strip().replace("-", "_")
         if not equals:
-            raise click.UsageError(f"write --option {pair}=VALUE")
+            raise Mistake(f"write --option {pair}=VALUE")
         if name not in known:
             hint = suggest(name, known) or f"; there are: {', '.join(known)}"
-            raise click.UsageError(f"there is no print option {name!r}{hint}")
+            raise Mistake(f"there is no print option {name!r}{hint}")
         members[name] = value.strip()
     if not members:
         return None
@@ -132,7 +133,7 @@ def parse_options(pairs: Sequence[str]) -> PrintOptions | None:
         return msgspec.convert(members, PrintOptions, strict=False)
     except msgspec.ValidationError as error:
         what, _, where = str(error).partition(" - at `$.")
-        raise click.UsageError(f"print option {where.rstrip('`') or '?'}: {what}") from error
+        raise Mistake(f"print option {where.rstrip('`') or '?'}: {what}") from error
 
 
 def _submit(
@@ -156,7 +157,7 @@ def _submit(
         content, url = _read(file), None
         pdf = is_pdf(content)
         if not content:
-            raise click.UsageError(f"{file} is empty; there is nothing to print")
+            raise Mistake(f"{file} is empty; there is nothing to print")
     word = kind or ("pdf" if pdf else "raw")
     return client.submit_print(
         printer_id(client, printer),
@@ -177,7 +178,7 @@ def _read(file: str) -> bytes:
     try:
         return Path(file).read_bytes()
     except OSError as error:
-        raise click.UsageError(f"cannot read {file}: {error.strerror}") from error
+        raise Mistake(f"cannot read {file}: {error.strerror}") from error
 
 
 def _title(file: str) -> str:

@@ -1,16 +1,11 @@
 """`farhand serve`."""
 
-import signal
 from pathlib import Path
-from types import FrameType
-from typing import Final
 
 import click
 
+from farhand.cli.logs import LEVELS, start_log
 from farhand.model.errors import FarhandError
-
-INTERRUPTED: Final = 130
-LEVELS: Final = ("debug", "info", "warning", "error")
 
 
 @click.command()
@@ -44,17 +39,9 @@ def serve(
             f"a server needs packages that are not installed ({error.name})\n"
             "Install them with: pip install 'farhand[server]'"
         ) from error
-    from farhand.cli.logs import start_log
     from farhand.systems import find_systems, load
 
     overrides = {"host": host, "port": port, "data": data, "database": database}
     chosen = settings.load(config, overrides)
     start_log(level)
-    # Raised inside the running server, so that its store is closed before the process goes.
-    signal.signal(signal.SIGTERM, _leave)
-    signal.signal(signal.SIGINT, _leave)
     server.run(chosen, systems=find_systems(), load=load, announce=click.echo)
-
-
-def _leave(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(INTERRUPTED if number == signal.SIGINT else 0)

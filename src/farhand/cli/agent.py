@@ -1,0 +1,253 @@
+"""`farhand agent`: the agent of this machine."""
+
+import asyncio
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from farhand.cli.logs import LEVELS, start_log
+from farhand.cli.output import Cell, Column, show_json, show_table
+from farhand.cli.words import CALM, clean
+from farhand.model.clock import SystemClock
+from farhand.model.errors import FarhandError
+
+if TYPE_CHECKING:
+    from farhand.agent.config import AgentConfig
+    from farhand.agent.handler import Handler
+    from farhand.protocol.agent import PrinterInfo
+
+CONFIG_HELP: Final = "Settings [~/.config/farhand/agent.toml]."
+_TEMPLATE: Final = """\
+# An agent of Farhand: where it dials to, and which printers it offers there.
+server = {server}
+name = {name}
+{more}
+[printing]
+# The queues of this machine are offered; `discover = false` turns that off.
+# include = ["*"]
+# exclude = ["PDF*"]
+# Others: "ipp://10.0.0.8/ipp/print", "socket://10.0.0.9:9100", "file:///srv/labels"
+printers = {printers}
+"""
+
+
+@click.group()
+def agent() -> None:
+    """Run or enrol the agent of this machine."""
+
+
+@agent.command("run")
+@click.option("--config", "path", type=click.Path(path_type=Path, dir_okay=False), help=CONFIG_HELP)
+@click.option("--server", metavar="URL", help="Instead of the one in the settings.")
+@click.option("--name", help="Instead of the one in the settings.")
+@click.option(
+    "--log", "level", type=click.Choice(LEVELS), default="info", show_default=True, help="Log from here on."
+)
+def run_agent(path: Path | None, server: str | None, name: str | None, level: str) -> None:
+    """Work until Ctrl-C.
+
+    What has begun is brought to its end first; a second run takes up what is left.
+    """
+    from farhand.agent.runner import run
+
+    config = _load(path, {"server": server, "name": name})
+    handlers = _handlers(config)
+    start_log(level)
+    asyncio.run(run(config, handlers, clock=SystemClock(), show=_show))
+
+
+@agent.command("join")
+@click.argument("server", metavar="URL")
+@click.option("--name", help="What the agent is called [this machine's name].")
+@click.option("--config", "path", type=click.Path(path_type=Path, dir_okay=False), help=CONFIG_HELP)
+@click.option(
+    "--data", type=click.Path(path_type=Path, file_okay=False), help="Where its key and journal lie."
+)
+@click.option("--key-file", type=click.Path(path_type=Path, dir_okay=False), help="Key of an issued agent.")
+@click.option(
+    "--printer", "printers", multiple=True, metavar="URI", help="Offer this one too; may be repeated."
+)
+@click.option("--force", is_flag=True, help="Replace settings that are already there.")
+def join(
+    server: str,
+    name: str | None,
+    path: Path | None,
+    data: Path | None,
+    key_file: Path | None,
+    printers: Sequence[str],
+    force: bool,
+) -> None:
+    """Let this machine's printers take part in the server at URL.
+
+    Writes the settings and a key, shows the code that the server's owner has to type, and
+    waits until that has happened.
+    """
+    from farhand.client import Client
+
+    path = (path or default_config(os.environ)).absolute()
+    with Client(server, patience_ms=4_000) as client:
+        client.health()
+    text = _settings_text(server, name or _machine_name(), data, key_file, printers)
+    _write_settings(path, text, force=force)
+    config = _load(path, {})
+    handlers = _handlers(config)
+    start_log("warning")
+    names = asyncio.run(_enrol(config, handlers))
+    click.echo(f"{clean(config.name)} takes part in {config.server}.")
+    click.echo(f"Its printers: {', '.join(clean(found) for found in names) or 'none found here yet'}")
+    own = "" if path == default_config(os.environ).absolute() else f" --config {path}"
+    click.echo(f"Settings: {path}\nStart it with: farhand agent run{own}")
+
+
+@agent.command("printers")
+@click.option("--config", "path", type=click.Path(path_type=Path, dir_okay=False), help=CONFIG_HELP)
+@click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")
+def list_printers(path: Path | None, as_json: bool) -> None:
+    """The printers that this machine's agent offers, as they are now; no server is asked."""
+    from farhand.cli.connection import DEFAULT_SERVER
+
+    config = _load(path, {}, fallback=DEFAULT_SERVER)
+    found = asyncio.run(_describe(_handlers(config)))
+    if as_json:
+        show_json({"items": found, "next": None})
+        return
+    columns = (
+        Column(title="PRINTER", shrink=True),
+        Column(title="STATE"),
+        Column(title="TAKES"),
+        Column(title="REASON", shrink=True),
+    )
+    rows = [
+        (
+            printer.name,
+            Cell(text=printer.state, style="green" if printer.state in ("idle", "printing") else CALM),
+            _takes(printer),
+            printer.reason,
+        )
+        for printer in found
+    ]
+    show_table(
+        columns,
+        rows,
+        empty="No printers here. List one under [printing] in agent.toml, or add a queue to CUPS.",
+    )
+
+
+def default_config(environment: Mapping[str, str]) -> Path:
+    """Where the agent's settings are: `farhand/agent.toml` in the user's configuration folder."""
+    folder = environment.get("XDG_CONFIG_HOME") or "~/.config"
+    return Path(folder).expanduser() / "farhand" / "agent.toml"
+
+
+def _load(
+    path: Path | None, overrides: Mapping[str, object], *, fallback: str | None = None
+) -> "AgentConfig":
+    from farhand.agent.config import load_config
+
+    chosen = path or default_config(os.environ)
+    if path is None and not chosen.exists():
+        server = overrides.get("server") or fallback
+        if server is None:
+            raise FarhandError(
+                f"there are no settings at {chosen}\nJoin a server first: farhand agent join URL"
+            )
+        return load_config(None, environ=os.environ, overrides={**overrides, "server": server})
+    return load_config(chosen, environ=os.environ, overrides=overrides)
+
+
+def _handlers(config: "AgentConfig") -> "list[Handler]":
+    """What each installed system does on the agent, with its table of the settings."""
+    from farhand.agent.config import ConfigError
+    from farhand.agent.handler import Setup
+    from farhand.model.policy import suggest
+    from farhand.systems import find_systems, load
+
+    systems = [system for system in find_systems() if system.handler is not None]
+    names = [system.name for system in systems]
+    for section in config.sections:
+        if section not in names:
+            raise ConfigError(f"agent.toml has no table [{section}]{suggest(section, names)}")
+    handlers: list[Handler] = []
+    for system in systems:
+        setup = Setup(clock=SystemClock(), folder=config.folder, section=config.sections.get(system.name, {}))
+        handlers.append(load(system.handler or "")(setup))
+    return handlers
+
+
+async def _describe(handlers: "Sequence[Handler]") -> "list[PrinterInfo]":
+    try:
+        return [printer for handler in handlers for printer in await handler.describe()]
+    finally:
+        for handler in handlers:
+            await handler.aclose()
+
+
+async def _enrol(config: "AgentConfig", handlers: "Sequence[Handler]") -> list[str]:
+    """Registers, waiting for approval as long as it takes; the names of the printers."""
+    from farhand.agent.enrol import Registration, find_key
+    from farhand.agent.link import Link
+    from farhand.agent.suspend import Waker
+
+    link = Link(config.server, find_key(config), ca_file=config.ca_file)
+    registration = Registration(link, Waker(SystemClock()), config.name, handlers, _show)
+    try:
+        await registration.refresh()
+    finally:
+        for handler in handlers:
+            await handler.aclose()
+        await link.aclose()
+    return list(registration.ids.values())
+
+
+def _settings_text(
+    server: str, name: str, data: Path | None, key_file: Path | None, printers: Sequence[str]
+) -> str:
+    more = "" if data is None else f"data = {_quoted(data.absolute())}\n"
+    more += "" if key_file is None else f"key_file = {_quoted(key_file.absolute())}\n"
+    return _TEMPLATE.format(
+        server=_quoted(server.rstrip("/")),
+        name=_quoted(name),
+        more=more,
+        printers=f"[{', '.join(_quoted(uri) for uri in printers)}]",
+    )
+
+
+def _quoted(value: object) -> str:
+    """A TOML string; JSON's escapes are TOML's too."""
+    return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _write_settings(path: Path, text: str, *, force: bool) -> None:
+    """Writes settings that only the owner can read. Raises FarhandError over others."""
+    if path.exists() and not force and path.read_text("utf-8") != text:
+        raise FarhandError(
+            f"{path} holds other settings\nKeep them with `farhand agent run`, or add --force."
+        )
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fresh = path.with_name(f"{path.name}.new")
+    fresh.unlink(missing_ok=True)
+    with os.fdopen(
+        os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8"
+    ) as file:
+        file.write(text)
+    fresh.replace(path)
+
+
+def _machine_name() -> str:
+    import socket
+
+    return socket.gethostname() or "agent"
+
+
+def _takes(printer: "PrinterInfo") -> str:
+    capabilities: dict[str, Any] = printer.capabilities or {}
+    words = ["pdf"] if printer.can_pdf else []
+    return " ".join([*words, "raw"] if capabilities.get("raw", True) else words)
+
+
+def _show(text: str) -> None:
+    click.echo(clean(text), err=True)
