@@ -2,6 +2,7 @@
 
 import time
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Protocol
 
 
@@ -38,7 +39,12 @@ class SystemClock:
 def to_rfc3339(ms: int) -> str:
     """Integer milliseconds as RFC 3339 with milliseconds and Z."""
     seconds, rest = divmod(ms, 1000)
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest:03d}Z"
+    return f"{_second(seconds)}.{rest:03d}Z"
+
+
+@lru_cache(maxsize=4096)
+def _second(seconds: int) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}"
 
 
 def from_rfc3339(text: str) -> int:

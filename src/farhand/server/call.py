@@ -1,7 +1,7 @@
 """One HTTP request and its reply, as thin as the hot routes need it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, MutableMapping
 from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import parse_qsl
@@ -15,6 +15,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 BODY_DEADLINE_S: Final = 60
+NOBODY: Final = Principal(kind="nobody")
 _JSON: Final = (b"content-type", b"application/json")
 _PROBLEM: Final = (b"content-type", b"application/problem+json")
 _BYTES: Final = (b"content-type", b"application/octet-stream")
@@ -27,15 +28,16 @@ class Gone(Exception):
 class Call:
     """A request on a route: its parameters, its principal, its body, and the way back."""
 
-    __slots__ = ("params", "principal", "receive", "scope", "send", "status")
+    __slots__ = ("epoch", "params", "principal", "receive", "scope", "send", "status")
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, params: tuple[str, ...]) -> None:
         self.scope = scope
         self.receive = receive
         self.send = send
         self.params = params
-        self.principal = Principal.nobody()
+        self.principal = NOBODY
         self.status = 0
+        self.epoch = 0
 
     def header(self, name: bytes) -> bytes | None:
         """The first header of this lower-case name."""
@@ -53,6 +55,8 @@ class Call:
     def query(self, known: frozenset[str]) -> dict[str, str]:
         """The query parameters. Raises Problem for one that the route does not know, or a NUL."""
         found: dict[str, str] = {}
+        if not self.scope["query_string"]:
+            return found
         raw = self.scope["query_string"].decode("ascii", "replace")
         for key, value in parse_qsl(raw, keep_blank_values=True):
             if key not in known:
@@ -82,12 +86,21 @@ class Call:
         length = self.header(b"content-length")
         if length is not None and length.isdigit() and int(length) > limit:
             raise body_too_large(limit)
+        # A body that is already here, as most are, needs no timer.
+        reading: Any = self.receive()
+        try:
+            waits_for = reading.send(None)
+        except StopIteration as arrived:
+            message: MutableMapping[str, Any] = arrived.value
+            if message["type"] == "http.request" and not message.get("more_body", False):
+                return _within(message.get("body", b""), limit)
+            return await self._slowly(_given(message), limit)
+        return await self._slowly(_Begun(reading, waits_for), limit)
+
+    async def _slowly(self, first: Awaitable[MutableMapping[str, Any]], limit: int) -> bytes:
         try:
             async with asyncio.timeout(BODY_DEADLINE_S):
-                message = await self.receive()
-                if not message.get("more_body", False) and message["type"] == "http.request":
-                    return _within(message.get("body", b""), limit)
-                return await self._rest(message, limit)
+                return await self._rest(await first, limit)
         except TimeoutError as error:
             raise Problem("bad-request", f"the body did not arrive within {BODY_DEADLINE_S} s") from error
 
@@ -106,6 +119,13 @@ class Call:
         """Return when the client hangs up."""
         while (await self.receive())["type"] != "http.disconnect":
             pass
+
+    async def is_gone(self) -> bool:
+        """Whether the client is known to have hung up by now."""
+        gone = asyncio.ensure_future(self.disconnected())
+        await asyncio.sleep(0)
+        gone.cancel()
+        return gone.done()
 
     async def reply(
         self,
@@ -149,6 +169,34 @@ class Call:
         async for chunk in chunks:
             await self.send({"type": "http.response.body", "body": chunk, "more_body": True})
         await self.send({"type": "http.response.body", "body": b""})
+
+
+class _Begun:
+    """Awaits the rest of a coroutine that was already started once."""
+
+    __slots__ = ("_coroutine", "_waits_for")
+
+    def __init__(self, coroutine: Any, waits_for: Any) -> None:
+        self._coroutine = coroutine
+        self._waits_for = waits_for
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        waits_for = self._waits_for
+        while True:
+            try:
+                got = yield waits_for
+            except BaseException as error:
+                step, value = self._coroutine.throw, error
+            else:
+                step, value = self._coroutine.send, got
+            try:
+                waits_for = step(value)
+            except StopIteration as done:
+                return done.value
+
+
+async def _given(message: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    return message
 
 
 def _within(body: Any, limit: int) -> Any:

@@ -34,10 +34,10 @@ class PayloadUrl:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """A decoded and checked request. `canonical` is what its fingerprint is made from."""
+    """A decoded and checked request. `canonical` makes what its fingerprint is made from."""
 
     submission: Submission
-    canonical: bytes
+    canonical: Callable[[], bytes]
     payload_url: PayloadUrl | None = None
 
 

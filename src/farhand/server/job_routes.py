@@ -75,7 +75,7 @@ async def _submit(context: Context, call: Call, body: bytes, key: str | None) ->
     policy = context.desk.policy(submission.policy_name or submission.kind)
     fingerprint: bytes | None = None
     if key is not None:
-        fingerprint = hashlib.sha256(b"POST /jobs\n" + prepared.canonical).digest()
+        fingerprint = hashlib.sha256(b"POST /jobs\n" + prepared.canonical()).digest()
     request = Submit(submission=submission, policy=policy, idempotency_key=key, fingerprint=fingerprint)
     limit = context.desk.payload_limit(policy)
     if prepared.payload_url is not None:

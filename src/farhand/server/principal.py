@@ -22,11 +22,6 @@ class Principal:
     lanes: tuple[bytes, ...] = ()
 
     @classmethod
-    def nobody(cls) -> Self:
-        """A caller without a key."""
-        return cls(kind="nobody")
-
-    @classmethod
     def root(cls) -> Self:
         """The holder of the root token."""
         return cls(kind="root", grants=ROOT_GRANTS)

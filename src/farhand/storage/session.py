@@ -80,6 +80,7 @@ class Session:
         self.read_policies: dict[int, Policy] = {}
         self.learned: dict[str, int] = {}
         self.claimed_in: set[bytes] = set()
+        self.written: list[Job] = []
         self._jitter = jitter
         self._slot = slot
         self._cases: dict[bytes, Case] = {}
@@ -112,6 +113,8 @@ class Session:
     def keep(self) -> None:
         """After the commit: remember what this transaction saw and changed."""
         if self._memory is not None:
+            for job in self.written:
+                self._memory.put(job, [])
             for case in self._cases.values():
                 self._memory.put(case.job, case.attempts)
 

@@ -289,4 +289,5 @@ async def _record(session: Session, written: list[tuple[Job, Submit]]) -> None:
         events.append(event_row(event))
         session.count(job.org_id, job.kind, job.state, 1)
         session.note_job(job, became_ready=job.state == State.QUEUED)
+        session.written.append(job)
     await session.tx.bulk("insert_event", events)

@@ -2,6 +2,7 @@
 
 import binascii
 import json
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -57,7 +58,7 @@ async def decode(body: bytes, principal: Principal, desk: Desk) -> Prepared:
     )
     return Prepared(
         submission=submission,
-        canonical=_canonical(message, content),
+        canonical=partial(_canonical, message, content),
         payload_url=_payload_url(message),
     )
 
