@@ -27,11 +27,12 @@ server = {server}
 name = {name}
 {more}
 [printing]
-# The queues of this machine are offered; `discover = false` turns that off.
+# The queues that this machine's CUPS or spooler has, as far as their names fit.
+discover = {discover}
 # include = ["*"]
 # exclude = ["PDF*"]
-# Others: "ipp://10.0.0.8/ipp/print", "socket://10.0.0.9:9100", "file:///srv/labels"
-printers = {printers}
+# Others, by address: ipp://10.0.0.8/ipp/print, socket://10.0.0.9:9100, file:///srv/labels
+printers = [{printers}]
 """
 
 
@@ -69,8 +70,9 @@ def run_agent(path: Path | None, server: str | None, name: str | None, level: st
 )
 @click.option("--key-file", type=click.Path(path_type=Path, dir_okay=False), help="Key of an issued agent.")
 @click.option(
-    "--printer", "printers", multiple=True, metavar="URI", help="Offer this one too; may be repeated."
+    "--printer", "printers", multiple=True, metavar="[NAME=]URI", help="Offer this too; repeatable."
 )
+@click.option("--no-discover", is_flag=True, help="Do not offer the queues of this machine.")
 @click.option("--force", is_flag=True, help="Replace settings that are already there.")
 def join(
     server: str,
@@ -79,6 +81,7 @@ def join(
     data: Path | None,
     key_file: Path | None,
     printers: Sequence[str],
+    no_discover: bool,
     force: bool,
 ) -> None:
     """Let this machine's printers take part in the server at URL.
@@ -91,10 +94,8 @@ def join(
     path = (path or default_config(os.environ)).absolute()
     with Client(server, patience_ms=4_000) as client:
         client.health()
-    text = _settings_text(server, name or _machine_name(), data, key_file, printers)
-    _write_settings(path, text, force=force)
-    config = _load(path, {})
-    handlers = _handlers(config)
+    text = _settings_text(server, name or _machine_name(), data, key_file, printers, discover=not no_discover)
+    config, handlers = _write_settings(path, text, force=force)
     start_log("warning")
     names = asyncio.run(_enrol(config, handlers))
     click.echo(f"{clean(config.name)} takes part in {config.server}.")
@@ -204,7 +205,13 @@ async def _enrol(config: "AgentConfig", handlers: "Sequence[Handler]") -> list[s
 
 
 def _settings_text(
-    server: str, name: str, data: Path | None, key_file: Path | None, printers: Sequence[str]
+    server: str,
+    name: str,
+    data: Path | None,
+    key_file: Path | None,
+    printers: Sequence[str],
+    *,
+    discover: bool,
 ) -> str:
     more = "" if data is None else f"data = {_quoted(data.absolute())}\n"
     more += "" if key_file is None else f"key_file = {_quoted(key_file.absolute())}\n"
@@ -212,8 +219,17 @@ def _settings_text(
         server=_quoted(server.rstrip("/")),
         name=_quoted(name),
         more=more,
-        printers=f"[{', '.join(_quoted(uri) for uri in printers)}]",
+        discover="true" if discover else "false",
+        printers=", ".join(_printer(entry) for entry in printers),
     )
+
+
+def _printer(entry: str) -> str:
+    """`name=uri` as a table, a bare address as it is."""
+    name, equals, uri = entry.partition("=")
+    if not equals or ":" in name or "/" in name:
+        return _quoted(entry)
+    return f"{{ name = {_quoted(name)}, uri = {_quoted(uri)} }}"
 
 
 def _quoted(value: object) -> str:
@@ -221,8 +237,11 @@ def _quoted(value: object) -> str:
     return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def _write_settings(path: Path, text: str, *, force: bool) -> None:
-    """Writes settings that only the owner can read. Raises FarhandError over others."""
+def _write_settings(path: Path, text: str, *, force: bool) -> "tuple[AgentConfig, list[Handler]]":
+    """Writes settings that only the owner can read, once they have been found to work.
+
+    Raises FarhandError when they do not, or when other settings are there already.
+    """
     if path.exists() and not force and path.read_text("utf-8") != text:
         raise FarhandError(
             f"{path} holds other settings\nKeep them with `farhand agent run`, or add --force."
@@ -230,11 +249,16 @@ def _write_settings(path: Path, text: str, *, force: bool) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     fresh = path.with_name(f"{path.name}.new")
     fresh.unlink(missing_ok=True)
-    with os.fdopen(
-        os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8"
-    ) as file:
-        file.write(text)
-    fresh.replace(path)
+    try:
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+        config = _load(fresh, {})
+        handlers = _handlers(config)
+        fresh.replace(path)
+    finally:
+        fresh.unlink(missing_ok=True)
+    return config, handlers
 
 
 def _machine_name() -> str:

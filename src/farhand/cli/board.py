@@ -12,14 +12,17 @@ from farhand.protocol.client import JobView
 
 
 class Board:
-    """Shows, on standard error, where some jobs stand. Call `change` for each new view."""
+    """Shows, on standard error, where some jobs stand. Call `change` for each new view.
 
-    def __init__(self, clock: Clock) -> None:
+    A `passing` one leaves nothing on the terminal when it ends.
+    """
+
+    def __init__(self, clock: Clock, *, passing: bool = False) -> None:
         self._clock = clock
         self._said: dict[str, str] = {}
         self._tasks: dict[str, Any] = {}
         console = make_console(stderr=True)
-        self._live: Any = _spinners(console) if console.is_terminal else None
+        self._live: Any = _spinners(console, passing=passing) if console.is_terminal else None
 
     def __enter__(self) -> Self:
         if self._live is not None:
@@ -50,7 +53,7 @@ class Board:
         self._live.update(self._tasks[job.id], completed=int(ended), **fields)
 
 
-def _spinners(console: Any) -> Any:
+def _spinners(console: Any, *, passing: bool) -> Any:
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
     from rich.table import Column
     from rich.text import Text
@@ -64,5 +67,11 @@ def _spinners(console: Any) -> Any:
     title = TextColumn("{task.fields[title]}", markup=False, table_column=Column(no_wrap=True, max_width=30))
     now = NowColumn("", table_column=Column(no_wrap=True, ratio=1))
     return Progress(
-        SpinnerColumn(finished_text=" "), title, TimeElapsedColumn(), now, console=console, expand=True
+        SpinnerColumn(finished_text=" "),
+        title,
+        TimeElapsedColumn(),
+        now,
+        console=console,
+        expand=True,
+        transient=passing,
     )

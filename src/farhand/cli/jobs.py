@@ -164,7 +164,7 @@ def show_events(session: Session, job_id: str) -> None:
     )
     rows = [
         (
-            local_time(event.at).split(" ")[1],
+            f"{local_time(event.at).split(' ')[1]}.{event.at[20:23]}",
             event.verb,
             Cell(text=_change(event), style=STYLES.get(event.to, CALM)),
             event.actor.partition(":")[0],

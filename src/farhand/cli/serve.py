@@ -1,5 +1,6 @@
 """`farhand serve`."""
 
+from importlib import import_module
 from pathlib import Path
 
 import click
@@ -29,9 +30,21 @@ def serve(
 
     FARHAND_TOKEN sets the root token; without it one is made in the data folder.
     """
+    need_server()
+    from farhand.server import config as settings
+    from farhand.server import serve as server
+    from farhand.systems import find_systems, load
+
+    overrides = {"host": host, "port": port, "data": data, "database": database}
+    chosen = settings.load(config, overrides)
+    start_log(level)
+    server.run(chosen, systems=find_systems(), load=load, announce=click.echo)
+
+
+def need_server() -> None:
+    """Raises FarhandError, saying what to install, where the packages of a server are missing."""
     try:
-        from farhand.server import config as settings
-        from farhand.server import serve as server
+        import_module("farhand.server.serve")
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] == "farhand":
             raise
@@ -39,9 +52,3 @@ def serve(
             f"a server needs packages that are not installed ({error.name})\n"
             "Install them with: pip install 'farhand[server]'"
         ) from error
-    from farhand.systems import find_systems, load
-
-    overrides = {"host": host, "port": port, "data": data, "database": database}
-    chosen = settings.load(config, overrides)
-    start_log(level)
-    server.run(chosen, systems=find_systems(), load=load, announce=click.echo)

@@ -47,7 +47,7 @@ def state_words(job: JobView) -> str:
     if job.state == "done" and job.evidence is not None:
         return f"done ({clean(job.evidence)})"
     if job.state == "running" and job.phase is not None:
-        return f"running: {clean(job.phase)}"
+        return f"running ({clean(job.phase)})"
     return clean(job.state)
 
 
