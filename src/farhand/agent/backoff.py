@@ -15,7 +15,11 @@ class Backoff:
         self._failures = 0
 
     def next_ms(self, at_least_ms: int | None = None) -> int:
-        """The next wait. `at_least_ms` is what the server asked for; jitter then only adds."""
+        """The next wait. `at_least_ms` is what the server asked for; jitter then only adds. 0 means
+        that nothing speaks against asking at once.
+        """
+        if at_least_ms == 0:
+            return 0
         window = min(self._cap_ms, self._first_ms << min(self._failures, 20))
         self._failures += 1
         if at_least_ms:

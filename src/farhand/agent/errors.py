@@ -8,7 +8,10 @@ class LinkError(FarhandError):
 
 
 class NoAnswer(LinkError):
-    """Nothing that the server could have meant: ask again. `retry_after_ms` if it said when."""
+    """Nothing that the server could have meant: ask again.
+
+    `retry_after_ms` is set when it is known when; 0 is at once.
+    """
 
     code = "busy"
 

@@ -49,11 +49,23 @@ class Link:
     """The agent's side of the wire.
 
     Raises the errors of `farhand.agent.errors`. What cannot be read (a proxy's page, with
-    whatever status) is NoAnswer, so that only the server itself can stop an agent.
+    whatever status) is NoAnswer, so that only the server itself can stop an agent. A reply is
+    given up `answer_ms` after the server should have sent it, a download after `stall_ms`
+    without a byte.
     """
 
-    def __init__(self, server: str, key: str, *, ca_file: Path | None = None) -> None:
+    def __init__(
+        self,
+        server: str,
+        key: str,
+        *,
+        ca_file: Path | None = None,
+        answer_ms: int = ANSWER_MS,
+        stall_ms: int = STALL_MS,
+    ) -> None:
         self._server = server
+        self._answer_ms = answer_ms
+        self._stall_ms = stall_ms
         self._key = key
         self._context = _context(ca_file)
         self._line = _Line(self._open())
@@ -94,7 +106,7 @@ class Link:
             raise Refused(f"the payload lies at {path!r}; upgrade the agent", problem="unsupported-type")
         headers = {"Farhand-Lease": lease_token}
         async with (
-            self._limit(STALL_MS) as (client, limit),
+            self._limit(self._stall_ms) as (client, limit),
             client.stream("GET", path, headers=headers) as reply,
         ):
             if reply.status_code != 200:
@@ -103,7 +115,7 @@ class Link:
                 raise NoAnswer("the payload came as a page, not as bytes; is there a proxy in between?")
             count = 0
             async for chunk in reply.aiter_bytes():
-                limit.reschedule(asyncio.get_running_loop().time() + STALL_MS / 1000)
+                limit.reschedule(asyncio.get_running_loop().time() + self._stall_ms / 1000)
                 count += len(chunk)
                 if count > size_max:
                     raise Refused(f"the payload exceeds {size_max} bytes", problem="payload-too-large")
@@ -145,7 +157,7 @@ class Link:
     async def _post(self, path: str, request: msgspec.Struct, kind: type[R], *, wait_ms: int = 0) -> R:
         headers = {"Content-Type": "application/json"}
         async with (
-            self._limit(wait_ms + ANSWER_MS) as (client, _),
+            self._limit(wait_ms + self._answer_ms) as (client, _),
             client.stream("POST", path, content=encode(request), headers=headers) as reply,
         ):
             body = await _body(reply)
@@ -165,6 +177,8 @@ class Link:
             async with limit:
                 yield line.client, limit
         except (TimeoutError, httpx2.TimeoutException) as error:
+            if line.retired:
+                raise NoAnswer("the connection was given up after a pause", retry_after_ms=0) from error
             raise NoAnswer(f"{self._server} does not answer in time") from error
         except (httpx2.HTTPError, httpx2.StreamError, OSError) as error:
             raise NoAnswer(f"{self._server} cannot be reached: {_words(error)}") from error
@@ -237,7 +251,9 @@ def _problem(reply: httpx2.Response, body: bytes) -> dict[str, Any] | None:
 
 def _retry_after_ms(reply: httpx2.Response) -> int | None:
     text = reply.headers.get("retry-after", "")
-    return min(int(text) * 1000, RETRY_AFTER_MAX_MS) if text.isascii() and text.isdigit() else None
+    if not text.isascii() or not text.isdigit():
+        return None
+    return min(int(text) * 1000, RETRY_AFTER_MAX_MS) or None
 
 
 def _words(error: Exception) -> str:
