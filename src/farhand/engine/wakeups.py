@@ -48,6 +48,13 @@ class Ticket:
             await asyncio.wait((self.future,))
         return self.future.result() if self.future.done() else []
 
+    def dismiss(self) -> None:
+        """Stop waiting, with nothing; what a transaction is just handing to this claim still arrives."""
+        self.withdrawn = True
+        self._hub.withdraw(self)
+        if not self.taken:
+            self.answer([])
+
     def answer(self, jobs: list[Claimed]) -> None:
         """Hand the jobs to whoever waits."""
         if not self.future.done():

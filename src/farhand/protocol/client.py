@@ -219,6 +219,33 @@ class KeyView(Reply, frozen=True):
     revoked_at: str | None
 
 
+class AuditView(Reply, frozen=True):
+    """Who changed what. `actor` is `kind` or `kind:id`, `subject` the id of what was changed."""
+
+    seq: int
+    at: str
+    actor: str
+    action: str
+    subject: str
+    data: str | None
+
+
+class HealthReply(Reply, frozen=True):
+    """`GET /health`: the server answers."""
+
+    ok: bool
+    version: str
+
+
+class CodeView(Reply, frozen=True):
+    """What an error code means."""
+
+    code: str
+    status: int
+    title: str
+    retryable: bool
+
+
 class BatchRequest(Message, frozen=True):
     """`POST /jobs/batch`: up to 100 bodies of `POST /jobs`, each answered by itself."""
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import re
 from typing import Final
 
 import msgspec
@@ -35,6 +36,7 @@ from farhand.server.views import claimed_job
 BODY_MAX: Final = 4 * 1024 * 1024
 WAIT_MAX_MS: Final = 55_000
 
+_TOKEN = re.compile("[0-9a-f]{32}")
 _claim = msgspec.json.Decoder(ClaimRequest)
 _held = msgspec.json.Decoder(HeldRequest)
 _release = msgspec.json.Decoder(ReleaseRequest)
@@ -55,37 +57,68 @@ def _working(call: Call) -> bool:
 
 
 async def _await_jobs(context: Context, call: Call, ticket: Ticket, wait_ms: int) -> list[Claimed] | None:
-    """The jobs of a claim, held while there are none; None when the client hung up."""
-    jobs = await ticket.first()
-    if jobs or wait_ms <= 0:
-        return jobs or await ticket.settled()
+    """The jobs of a claim, held while there are none; None when the client hung up.
+
+    Raises Problem when the caller lost its place as an agent while it waited.
+    """
+    try:
+        jobs = await ticket.first()
+        hung_up = False
+        if not jobs and wait_ms > 0:
+            hung_up = await _hold(context, call, ticket, wait_ms)
+        elif jobs and ticket.request.dialect == Dialect.SEED:
+            hung_up = await call.is_gone()
+        jobs = await ticket.settled()
+    except BaseException:
+        ticket.dismiss()
+        raise
+    if hung_up:
+        # A native poll repeats itself and gets the same answer.
+        seeds = [claimed for claimed in jobs if claimed.attempt.dialect == Dialect.SEED]
+        await _give_back(context, seeds, "the agent hung up before the reply was written")
+        return None
+    if context.auth.epoch == call.epoch:
+        return jobs
+    return await _if_still_working(context, call, jobs)
+
+
+async def _hold(context: Context, call: Call, ticket: Ticket, wait_ms: int) -> bool:
+    """Wait until the claim is answered or the time is up; whether the client hung up meanwhile."""
     agent_id = call.principal.must_be_agent().id
     context.held.enter(agent_id, ticket)
     gone = asyncio.ensure_future(call.disconnected())
     try:
         await asyncio.wait((ticket.future, gone), timeout=wait_ms / 1000, return_when=asyncio.FIRST_COMPLETED)
-        hung_up = gone.done()
+        return gone.done()
     finally:
         gone.cancel()
         context.held.leave(agent_id, ticket)
-    context.saw(agent_id)
-    jobs = await ticket.settled()
-    return None if hung_up and not jobs else (jobs if not hung_up else await _give_back(context, jobs))
+        context.saw(agent_id)
 
 
-async def _give_back(context: Context, jobs: list[Claimed]) -> None:
-    """Nobody is there to hear of these jobs: they go back uncounted. A native poll repeats itself."""
+async def _if_still_working(context: Context, call: Call, jobs: list[Claimed]) -> list[Claimed]:
+    """The registry changed while the claim waited: an agent that was revoked or paused gets nothing."""
+    try:
+        await context.auth.admit(call, "agent.work")
+    except Problem:
+        await _give_back(context, jobs, "the agent was revoked before the reply was written")
+        raise
+    if not jobs or _working(call):
+        return jobs
+    await _give_back(context, jobs, "the agent was paused before the reply was written")
+    return []
+
+
+async def _give_back(context: Context, jobs: list[Claimed], reason: str) -> None:
+    """Jobs that nobody has heard of go back uncounted."""
     for claimed in jobs:
-        if claimed.attempt.dialect == Dialect.SEED:
-            act = Act(
-                org_id=claimed.job.org_id,
-                job_id=claimed.job.id,
-                agent_id=claimed.attempt.agent_id,
-                token=claimed.attempt.token,
-            )
-            await context.store.release(
-                Release(act=act, reason="the agent hung up before the reply was written")
-            )
+        act = Act(
+            org_id=claimed.job.org_id,
+            job_id=claimed.job.id,
+            agent_id=claimed.attempt.agent_id,
+            token=claimed.attempt.token,
+        )
+        await context.store.release(Release(act=act, reason=reason))
 
 
 async def poll(context: Context, call: Call) -> None:
@@ -157,7 +190,7 @@ async def claim(context: Context, call: Call) -> None:
 
 async def payload(context: Context, call: Call) -> None:
     """`GET /agent/jobs/{id}/payload`: the bytes; for a seed claim this is the start."""
-    act = _act(call, None)
+    act = _act(call, _lease(call))
     held = await context.store.fetch_payload(act)
     if isinstance(held, Problem):
         raise held
@@ -171,6 +204,17 @@ async def payload(context: Context, call: Call) -> None:
     if place.sha256 is None or await context.payloads.head(place.sha256) is None:
         raise Problem("payload-gone", "the payload is not in the payload store; submit the job again")
     await call.stream(context.payloads.open(place.sha256), place.size)
+
+
+def _lease(call: Call) -> str | None:
+    """The lease token of a request without a body. Raises Problem when it is none."""
+    raw = call.header(b"farhand-lease")
+    if raw is None:
+        return None
+    token = raw.decode("latin-1")
+    if not _TOKEN.fullmatch(token):
+        raise Problem("bad-request", "Farhand-Lease holds the 32 hex digits of the claim's lease_token")
+    return token
 
 
 def _act(call: Call, token: str | None, progress: Progress | None = None) -> Act:
@@ -261,6 +305,11 @@ def report_of(message: ResultRequest | BatchResult) -> Report:
     )
 
 
+def _next_wait_ms(context: Context, wanted: ClaimRequest) -> int:
+    """How long the claim behind a result is held: a full server still answers the result itself."""
+    return 0 if context.held.full else wanted.wait_ms
+
+
 async def result(context: Context, call: Call) -> None:
     """`…/result`: how it ended, and with `next` the next work in the same reply."""
     body = await call.body(BODY_MAX)
@@ -274,7 +323,7 @@ async def result(context: Context, call: Call) -> None:
         await call.json(ResultReply(state=answer.state))
         return
     answer, ticket = await context.store.settle_then_claim(request, _claim_of(context, call, message.next))
-    jobs = await _await_jobs(context, call, ticket, message.next.wait_ms)
+    jobs = await _await_jobs(context, call, ticket, _next_wait_ms(context, message.next))
     if jobs is None:
         return
     following = _claim_reply(context, call, jobs)
@@ -306,7 +355,7 @@ async def results(context: Context, call: Call) -> None:
     items = [_item(await answer) for answer in pending]
     following: ClaimReply | None = None
     if ticket is not None and message.next is not None:
-        jobs = await _await_jobs(context, call, ticket, message.next.wait_ms)
+        jobs = await _await_jobs(context, call, ticket, _next_wait_ms(context, message.next))
         if jobs is None:
             return
         following = _claim_reply(context, call, jobs)

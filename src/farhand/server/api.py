@@ -22,15 +22,15 @@ def routes() -> list[Route]:
 def _general() -> list[Route]:
     return [
         Route(method="GET", path="/health", handler=pages.health, grant=None, tag="general",
-              summary="Whether the server is up"),
+              summary="Whether the server is up", replies={200: c.HealthReply}),
         Route(method="GET", path="/openapi.json", handler=pages.openapi, grant=None, tag="general",
-              summary="This description of the API"),
+              summary="This description of the API", replies={200: dict}),
         Route(method="GET", path="/metrics", handler=pages.metrics, grant="metrics.read", tag="general",
-              summary="Figures for Prometheus"),
+              summary="Figures for Prometheus", replies={200: str}),
         Route(method="GET", path="/audit", handler=manage_routes.audit, grant="audit.read", tag="general",
-              summary="Who changed what"),
+              summary="Who changed what", query=("limit", "cursor"), replies=_list(c.AuditView)),
         Route(method="GET", path="/problems/{code}", handler=pages.problem, grant=None, tag="general",
-              summary="What an error code means"),
+              summary="What an error code means", replies={200: c.CodeView}),
     ]  # fmt: skip
 
 
@@ -134,5 +134,5 @@ def _keys() -> list[Route]:
         Route(method="GET", path="/keys", handler=manage_routes.keys, grant="keys.manage", tag="keys",
               summary="List client keys", replies=_list(c.KeyView)),
         Route(method="DELETE", path="/keys/{id}", handler=manage_routes.revoke_key, grant="keys.manage",
-              tag="keys", summary="Revoke a client key", replies={204: None}),
+              tag="keys", summary="Revoke a client key", replies={200: c.KeyView}),
     ]  # fmt: skip

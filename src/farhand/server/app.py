@@ -40,6 +40,8 @@ class App:
             await self._explain(call, problem)
         except Gone:
             return
+        except RecursionError:
+            await self._explain(call, Problem("bad-json", "the body is nested too deeply"))
         except DatabaseGone as error:
             log.error("database_gone", extra={"error": str(error)})
             await self._explain(
@@ -56,13 +58,11 @@ class App:
     async def _admit(self, route: Route, call: Call) -> None:
         if route.grant is None or route.grant == "any key":
             return
-        principal = await self._context.auth.principal(call)
-        call.principal = principal
-        if route.grant in AGENT_GRANTS:
-            agent = principal.must_be_agent()
+        await self._context.auth.admit(call, route.grant)
+        agent = call.principal.agent
+        if agent is not None and route.grant in AGENT_GRANTS:
             _check_protocol(call)
             self._context.saw(agent.id)
-        principal.require(route.grant)
 
     async def _explain(self, call: Call, problem: Problem) -> None:
         if call.status == 0:

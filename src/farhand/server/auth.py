@@ -6,7 +6,7 @@ import json
 from collections import OrderedDict
 from typing import Final
 
-from farhand.engine.registry import Agent
+from farhand.engine.registry import AGENT_GRANTS, Agent
 from farhand.model.clock import Clock
 from farhand.model.errors import Problem
 from farhand.server.call import Call
@@ -18,6 +18,7 @@ KEY_MAX: Final = 512
 CACHE_MS: Final = 2_000
 CACHE_MAX: Final = 50_000
 FAILURES_PER_MINUTE: Final = 120
+ADDRESSES_MAX: Final = 10_000
 
 
 def bearer(call: Call) -> bytes:
@@ -40,25 +41,49 @@ def digest(key: bytes) -> bytes:
 
 
 class Authenticator:
-    """Principals by key, remembered for two seconds and forgotten when the registry changes."""
+    """Principals by key, remembered for two seconds or until the registry changes.
+
+    `epoch` counts those changes: what was looked up in an earlier one may have changed since.
+    """
 
     def __init__(self, store: Store, root_token: str, clock: Clock) -> None:
         self._store = store
         self._clock = clock
         self._root = digest(root_token.encode())
-        self._known: OrderedDict[bytes, tuple[int, Principal]] = OrderedDict()
+        self.epoch = 0
+        self._known: OrderedDict[bytes, tuple[int, int, Principal]] = OrderedDict()
         self._failures: dict[str, list[int]] = {}
-        store.registry.changed.append(self._known.clear)
+        store.registry.changed.append(self._changed)
+
+    def _changed(self) -> None:
+        self.epoch += 1
+
+    async def admit(self, call: Call, grant: str) -> None:
+        """Note on the call who calls, and since when that is known.
+
+        Raises Problem when the caller is nobody, or may not.
+        """
+        call.epoch = self.epoch
+        call.principal = await self.principal(call)
+        if grant in AGENT_GRANTS:
+            call.principal.must_be_agent()
+        call.principal.require(grant)
 
     async def principal(self, call: Call) -> Principal:
         """Who calls. Raises Problem when the key is missing, unknown, revoked or pending."""
         key_digest = digest(bearer(call))
-        now = self._clock.now_ms()
+        now, epoch = self._clock.monotonic_ms(), self.epoch
         known = self._known.get(key_digest)
-        if known is not None and known[0] > now:
-            return known[1]
-        principal = await self._look_up(key_digest, call.address, now)
-        self._known[key_digest] = (now + CACHE_MS, principal)
+        if known is not None and known[0] == epoch and known[1] > now:
+            return known[2]
+        if known is None:
+            self._check_failures(call.address, now)
+        try:
+            principal = await self._look_up(key_digest, call.address, now)
+        except Problem:
+            self._known.pop(key_digest, None)
+            raise
+        self._known[key_digest] = (epoch, now + CACHE_MS, principal)
         while len(self._known) > CACHE_MAX:
             self._known.popitem(last=False)
         return principal
@@ -66,13 +91,12 @@ class Authenticator:
     async def _look_up(self, key_digest: bytes, address: str | None, now: int) -> Principal:
         if hmac.compare_digest(key_digest, self._root):
             return Principal.root()
-        self._check_failures(address, now)
         agent = await self._store.registry.agent_by_key(key_digest)
         if agent is not None:
             return await self._of_agent(agent)
         key = await self._store.keys.find(key_digest)
         if key is None:
-            self._failures.setdefault(address or "", []).append(now)
+            self._note_failure(address or "", now)
             raise Problem("unauthorized", "this key is not known; check it, or register the agent first")
         return Principal(kind="key", org_id=key.org_id, id=key.id, grants=frozenset(key.grants))
 
@@ -91,8 +115,16 @@ class Authenticator:
             lanes=tuple(d.id for d in devices if d.gone_at is None),
         )
 
+    def _note_failure(self, address: str, now: int) -> None:
+        if address not in self._failures and len(self._failures) >= ADDRESSES_MAX:
+            self._failures.clear()
+        self._failures.setdefault(address, []).append(now)
+
     def _check_failures(self, address: str | None, now: int) -> None:
-        """Guessing keys is slow: after many failures in a minute an address has to wait."""
+        """Guessing keys is slow: after many failures in a minute an address has to wait.
+
+        Keys that have been seen to be good do not: others may share the address behind a proxy.
+        """
         recent = [at for at in self._failures.get(address or "", ()) if at > now - 60_000]
         if recent:
             self._failures[address or ""] = recent

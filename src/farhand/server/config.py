@@ -9,11 +9,30 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from farhand.egress.policy import parse_networks
 from farhand.model.errors import FarhandError
 from farhand.model.policy import Policy, suggest
 
 ROOT_TOKEN_FILE = "root-token"  # noqa: S105  (a file name)
 TOKEN_MIN = 16
+_HOUR_MS = 3_600_000
+_ANY = 1 << 40
+_BOUNDS: dict[str, tuple[int, int]] = {
+    "port": (0, 65_535),
+    "accept_ms": (100, _HOUR_MS),
+    # Proxies cut what is held for a minute.
+    "poll_wait_ms": (0, 55_000),
+    "sweep_ms": (10, _HOUR_MS),
+    "prune_ms": (10, _HOUR_MS),
+    # An agent counts as online for a minute after it was seen.
+    "seen_ms": (10, 30_000),
+    "payload_bytes_max": (1, _ANY),
+    "payload_inline_max": (0, _ANY),
+    "payload_fetch_ms": (1, _HOUR_MS),
+    "held_polls_max": (1, 10_000_000),
+    "held_polls_per_agent": (1, 1_000),
+    "held_waits_per_key": (1, 1_000_000),
+}
 
 
 class ConfigError(FarhandError):
@@ -52,6 +71,23 @@ class ServerConfig:
     held_polls_per_agent: int = 4
     held_waits_per_key: int = 50
     policies: Mapping[str, Mapping[str, object]] = field(default_factory=dict[str, Mapping[str, object]])
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError naming the first setting whose value makes no sense."""
+        for name, (low, high) in _BOUNDS.items():
+            if not low <= getattr(self, name) <= high:
+                raise ConfigError(f"[server] {name} must be from {low} to {high}, got {getattr(self, name)}")
+        for port in self.payload_ports:
+            if not (port.isascii() and port.isdigit() and 1 <= int(port[:6]) <= 65_535):
+                raise ConfigError(f"[server] payload_ports must hold numbers from 1 to 65535, got {port!r}")
+        try:
+            parse_networks(self.payload_private_cidrs)
+        except ValueError as error:
+            raise ConfigError(f"[server] payload_private_cidrs: {error}") from error
+        if self.public_url is not None and not self.public_url.startswith(("http://", "https://")):
+            raise ConfigError(
+                f"[server] public_url must begin with http:// or https://, got {self.public_url!r}"
+            )
 
     @property
     def database_url(self) -> str:
@@ -153,7 +189,10 @@ def root_token(data: Path, environment: Mapping[str, str]) -> tuple[str, Path | 
     if path.exists():
         if path.stat().st_mode & 0o077:
             raise ConfigError(f"{path} can be read by others; run: chmod 600 {path}")
-        return path.read_text("ascii").strip(), path
+        kept = path.read_text("ascii", errors="replace").strip()
+        if len(kept) < TOKEN_MIN:
+            raise ConfigError(f"{path} holds no token; delete it, and a new one is made")
+        return kept, path
     token = secrets.token_urlsafe(32)
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(handle, "w", encoding="ascii") as file:

@@ -1,6 +1,7 @@
 """What the routes share: the parts of one running server."""
 
 import asyncio
+import contextlib
 from collections import Counter, deque
 from dataclasses import dataclass, field
 
@@ -60,15 +61,12 @@ class HeldPolls:
 
         Raises Problem `busy` when the server holds as many as it may.
         """
-        if self.count >= self._total:
-            raise Problem(
-                "busy", "the server holds as many polls as it may; ask again shortly", retry_after=5
-            )
+        self._check_total()
         self.count += 1
         mine = self._agents.setdefault(agent_id, deque())
         mine.append(ticket)
         if len(mine) > self._per_agent:
-            mine[0].answer([])
+            mine.popleft().dismiss()
 
     def leave(self, agent_id: bytes, ticket: Ticket) -> None:
         """The poll is answered."""
@@ -76,19 +74,42 @@ class HeldPolls:
         mine = self._agents.get(agent_id)
         if mine is None:
             return
-        mine.remove(ticket)
+        with contextlib.suppress(ValueError):
+            mine.remove(ticket)
         if not mine:
             del self._agents[agent_id]
 
+    def dismiss(self, agent_id: bytes) -> None:
+        """Answer the polls of an agent that shall get nothing more, or be told so."""
+        for ticket in self._agents.pop(agent_id, ()):
+            ticket.dismiss()
+
+    @property
+    def full(self) -> bool:
+        """Whether the server holds as many requests as it may."""
+        return self.count >= self._total
+
+    def _check_total(self) -> None:
+        if self.full:
+            raise Problem(
+                "busy", "the server holds as many requests as it may; ask again shortly", retry_after=5
+            )
+
     def enter_wait(self, key: bytes | None) -> None:
-        """Hold one more client request. Raises Problem `too-many-waits` beyond the key's bound."""
+        """Hold one more client request.
+
+        Raises Problem `too-many-waits` beyond the key's bound, `busy` beyond the server's.
+        """
+        self._check_total()
         if self._waits[key] >= self._per_key:
             message = f"this key already holds {self._per_key} waiting requests; let one return first"
             raise Problem("too-many-waits", message, retry_after=1)
+        self.count += 1
         self._waits[key] += 1
 
     def leave_wait(self, key: bytes | None) -> None:
         """The client request is answered."""
+        self.count -= 1
         self._waits[key] -= 1
         if self._waits[key] <= 0:
             del self._waits[key]

@@ -70,7 +70,12 @@ class Desk:
         )
         self._resolver = SystemResolver()
         self._tls = tls_context(self._egress)
-        store.registry.changed.append(self._devices.clear)
+        self._epoch = 0
+        store.registry.changed.append(self._registry_changed)
+
+    def _registry_changed(self) -> None:
+        self._epoch += 1
+        self._devices.clear()
 
     def policy(self, name: str) -> Policy:
         """The policy in force under a name. Raises LookupError for an unknown one."""
@@ -85,12 +90,14 @@ class Desk:
         """A device of the caller's tenant."""
         known = self._devices.get(device_id)
         if known is None:
+            epoch = self._epoch
             known = await self._store.registry.device(org_id, device_id)
             if known is None:
                 return None
             if len(self._devices) >= DEVICES_MAX:
                 self._devices.clear()
-            self._devices[device_id] = known
+            if epoch == self._epoch:
+                self._devices[device_id] = known
         return known if known.org_id == org_id else None
 
     def payload_limit(self, policy: Policy) -> int:
@@ -121,6 +128,7 @@ class Desk:
         """
         pipe = _Pipe()
         storing = asyncio.create_task(self._payloads.put(pipe.chunks(), limit))
+        storing.add_done_callback(pipe.reader_gone)
         try:
             await fetch_payload(
                 source.url,
@@ -133,6 +141,8 @@ class Desk:
                 context=self._tls,
             )
             await pipe.finish()
+            return await storing
+        except _ReaderGone:
             return await storing
         except EgressError as error:
             raise _fetch_failed(error, limit) from error
@@ -158,15 +168,28 @@ def _fetch_failed(error: EgressError, limit: int) -> Problem:
     )
 
 
+class _ReaderGone(Exception):
+    """The store gave up before the fetch was over."""
+
+
 class _Pipe:
     """From the fetch's writes to the store's reads, a few chunks at a time."""
 
     def __init__(self) -> None:
         self._queue: asyncio.Queue[bytes | None] = asyncio.Queue(maxsize=4)
+        self._broken = False
+
+    def reader_gone(self, _task: object) -> None:
+        """Let nobody wait for a reader that has ended."""
+        self._broken = True
+        while not self._queue.empty():
+            self._queue.get_nowait()
 
     async def write(self, chunk: bytes) -> None:
         """Hand on one chunk; waits while the store is slower."""
         await self._queue.put(chunk)
+        if self._broken:
+            raise _ReaderGone
 
     async def finish(self) -> None:
         """No more chunks follow."""

@@ -5,6 +5,7 @@ import base64
 import binascii
 import dataclasses
 import hashlib
+import logging
 from typing import Any, Final
 
 import msgspec
@@ -20,6 +21,9 @@ from farhand.server.context import Context
 from farhand.server.desk import Prepared
 from farhand.server.text import refuse_nul
 from farhand.server.views import event_view, job_view
+from farhand.storage.database import DatabaseGone, StatementFailed
+
+log = logging.getLogger("farhand.server")
 
 BODY_MAX: Final = 1024 * 1024
 WAIT_MAX_MS: Final = 55_000
@@ -27,6 +31,7 @@ PAGE: Final = 50
 PAGE_MAX: Final = 200
 BATCH_MAX: Final = 100
 KEY_MAX: Final = 255
+SEQ_MAX: Final = (1 << 63) - 1
 LIST_QUERY: Final = ("state", "kind", "printer", "agent", "tag", "source", "limit", "cursor")
 
 
@@ -143,7 +148,7 @@ async def submit_batch(context: Context, call: Call) -> None:
     key = _idempotency_key(call)
     items = await asyncio.gather(
         *(
-            _batch_item(context, call, bytes(entry), None if key is None else f"{key}/{index}")
+            _batch_item(context, call, bytes(entry), None if key is None else f"{key}\n{index}")
             for index, entry in enumerate(batch.jobs)
         )
     )
@@ -155,6 +160,12 @@ async def _batch_item(context: Context, call: Call, body: bytes, key: str | None
         done = await _submit(context, call, body, key)
     except Problem as problem:
         done = problem
+    except RecursionError:
+        done = Problem("bad-json", "the job is nested too deeply")
+    except (DatabaseGone, StatementFailed, OSError) as error:
+        # The others of the batch may be written down already: their answers must not be lost with it.
+        log.exception("batch_item_failed", exc_info=error)
+        done = Problem("internal", "something went wrong on the server; its log says what")
     return problem_document(done) if isinstance(done, Problem) else _submit_reply(done)
 
 
@@ -233,9 +244,9 @@ def decode_cursor(text: str) -> int:
     """The position behind a cursor. Raises Problem `bad-cursor`."""
     try:
         plain = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-        if plain[:1] != b"j":
+        if plain[:1] != b"j" or not plain[1:].isalnum():
             raise ValueError("not a job cursor")
-        return int(plain[1:17], 16)
+        return min(int(plain[1:17], 16), SEQ_MAX)
     except (ValueError, binascii.Error) as error:
         raise Problem("bad-cursor", "cursor: take it unchanged from the `next` of a list") from error
 

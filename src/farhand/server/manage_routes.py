@@ -6,13 +6,15 @@ from typing import Final
 
 import msgspec
 
-from farhand.engine.registry import AGENT_GRANTS, CLIENT_GRANTS, Agent
+from farhand.engine.registry import AGENT_GRANTS, CLIENT_GRANTS, Agent, Device
 from farhand.model.clock import to_rfc3339
 from farhand.model.errors import Problem
 from farhand.model.ids import id_text, parse_id
+from farhand.model.job import Actor
 from farhand.model.policy import suggest
 from farhand.protocol.client import (
     ApproveRequest,
+    AuditView,
     GrantsRequest,
     IssueReply,
     IssueRequest,
@@ -24,9 +26,10 @@ from farhand.protocol.wire import decode
 from farhand.server.auth import digest
 from farhand.server.call import Call
 from farhand.server.context import Context
-from farhand.server.job_routes import page_limit
+from farhand.server.job_routes import decode_cursor, encode_cursor, page_limit
 from farhand.server.text import refuse_nul
-from farhand.server.views import agent_view, moment, pending_view, printer_view
+from farhand.server.views import actor_text, agent_view, moment, pending_view, printer_view
+from farhand.storage.api_keys import ApiKey
 
 BODY_MAX: Final = 64 * 1024
 _issue = msgspec.json.Decoder(IssueRequest)
@@ -40,34 +43,38 @@ def new_key(prefix: str) -> str:
     return f"{prefix}_{secrets.token_urlsafe(32)}"
 
 
-def _name_cursor(name: str) -> str:
-    return base64.urlsafe_b64encode(name.encode()).decode("ascii").rstrip("=")
+def _cursor(row: Agent | Device) -> str:
+    """Names are not unique across agents, so that the id says where among equals the page ended."""
+    return base64.urlsafe_b64encode(row.id + row.name.encode()).decode("ascii").rstrip("=")
 
 
-def _after(query: dict[str, str]) -> str | None:
+def _after(query: dict[str, str]) -> tuple[str, bytes] | None:
     text = query.get("cursor")
     if text is None:
         return None
     try:
-        plain = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True).decode()
+        plain = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+        name = plain[16:].decode()
+        if not name or "\0" in name:
+            raise ValueError("not a name")
     except ValueError as error:
         raise Problem("bad-cursor", "cursor: take it unchanged from the `next` of a list") from error
-    if "\0" in plain:
-        raise Problem("bad-cursor", "cursor: take it unchanged from the `next` of a list")
-    return plain
+    return name, plain[:16]
 
 
 async def printers(context: Context, call: Call) -> None:
     """`GET /printers`: printers by name, without the gone ones unless `gone=true`."""
     query = call.query(frozenset({"limit", "cursor", "gone"}))
     limit = page_limit(query)
-    with_gone = query.get("gone", "false") == "true"
+    with_gone = query.get("gone", "false")
+    if with_gone not in ("true", "false"):
+        raise Problem("bad-field", "gone: must be true or false", field="gone")
     rows = await context.store.registry.devices(
-        call.principal.org_id, _after(query), limit + 1, with_gone=with_gone
+        call.principal.org_id, _after(query), limit + 1, with_gone=with_gone == "true"
     )
     now = context.clock.now_ms()
     items = [printer_view(*row, now, context.seen) for row in rows[:limit]]
-    following = _name_cursor(rows[limit - 1][0].name) if len(rows) > limit else None
+    following = _cursor(rows[limit - 1][0]) if len(rows) > limit else None
     await call.json({"items": items, "next": following})
 
 
@@ -89,7 +96,7 @@ async def agents(context: Context, call: Call) -> None:
     limit = page_limit(query)
     rows = await context.store.registry.agents(call.principal.org_id, _after(query), limit + 1)
     now = context.clock.now_ms()
-    following = _name_cursor(rows[limit - 1].name) if len(rows) > limit else None
+    following = _cursor(rows[limit - 1]) if len(rows) > limit else None
     await call.json({"items": [agent_view(a, now, context.seen) for a in rows[:limit]], "next": following})
 
 
@@ -155,18 +162,19 @@ async def approve(context: Context, call: Call) -> None:
 async def revoke(context: Context, call: Call) -> None:
     """`POST /agents/{id}/revoke`: throw an agent out at once."""
     await call.body(BODY_MAX)
-    registry = context.store.registry
-    await _show(
-        context, call, await registry.revoke(call.principal.org_id, _agent_id(call), call.principal.actor)
-    )
+    agent_id, principal = _agent_id(call), call.principal
+    revoked = await context.store.registry.revoke(principal.org_id, agent_id, principal.actor)
+    if not isinstance(revoked, Problem):
+        context.held.dismiss(agent_id)
+    await _show(context, call, revoked)
 
 
 async def _set_state(context: Context, call: Call, state: str) -> None:
     await call.body(BODY_MAX)
-    principal = call.principal
-    changed = await context.store.registry.set_state(
-        principal.org_id, _agent_id(call), state, principal.actor
-    )
+    agent_id, principal = _agent_id(call), call.principal
+    changed = await context.store.registry.set_state(principal.org_id, agent_id, state, principal.actor)
+    if not isinstance(changed, Problem):
+        context.held.dismiss(agent_id)
     await _show(context, call, changed)
 
 
@@ -214,7 +222,10 @@ async def create_key(context: Context, call: Call) -> None:
     for grant in grants:
         call.principal.require(grant)
     key = new_key("fhc")
-    made = await context.store.keys.create(call.principal.org_id, message.name, digest(key.encode()), grants)
+    principal = call.principal
+    made = await context.store.keys.create(
+        principal.org_id, message.name, digest(key.encode()), grants, principal.actor
+    )
     if isinstance(made, Problem):
         raise made
     await call.json(KeyReply(id=id_text(made.id), name=made.name, grants=grants, key=key), 201)
@@ -224,17 +235,17 @@ async def keys(context: Context, call: Call) -> None:
     """`GET /keys`: client keys without their secrets."""
     call.query(frozenset())
     rows = await context.store.keys.list(call.principal.org_id)
-    items = [
-        KeyView(
-            id=id_text(key.id),
-            name=key.name,
-            grants=list(key.grants),
-            created_at=to_rfc3339(key.created_at),
-            revoked_at=moment(key.revoked_at),
-        )
-        for key in rows
-    ]
-    await call.json({"items": items, "next": None})
+    await call.json({"items": [_key_view(key) for key in rows], "next": None})
+
+
+def _key_view(key: ApiKey) -> KeyView:
+    return KeyView(
+        id=id_text(key.id),
+        name=key.name,
+        grants=list(key.grants),
+        created_at=to_rfc3339(key.created_at),
+        revoked_at=moment(key.revoked_at),
+    )
 
 
 async def revoke_key(context: Context, call: Call) -> None:
@@ -243,25 +254,28 @@ async def revoke_key(context: Context, call: Call) -> None:
     key_id = parse_id(call.params[0])
     if key_id is None:
         raise Problem("not-found", "there is no key with this id, or it is not yours")
-    problem = await context.store.keys.revoke(call.principal.org_id, key_id)
-    if problem is not None:
-        raise problem
-    await call.reply(204)
+    revoked = await context.store.keys.revoke(call.principal.org_id, key_id, call.principal.actor)
+    if isinstance(revoked, Problem):
+        raise revoked
+    await call.json(_key_view(revoked))
 
 
 async def audit(context: Context, call: Call) -> None:
     """`GET /audit`: who changed what, newest first."""
-    call.query(frozenset())
-    rows = await context.store.audit(call.principal.org_id)
+    query = call.query(frozenset({"limit", "cursor"}))
+    limit = page_limit(query)
+    before = decode_cursor(query["cursor"]) if "cursor" in query else None
+    rows = await context.store.audit(call.principal.org_id, before, limit + 1)
     items = [
-        {
-            "seq": row[0],
-            "at": to_rfc3339(row[1]),
-            "actor": row[2] if row[3] is None else f"{row[2]}:{id_text(row[3])}",
-            "action": row[4],
-            "subject": id_text(bytes.fromhex(row[5])),
-            "data": row[6],
-        }
-        for row in rows
+        AuditView(
+            seq=row[0],
+            at=to_rfc3339(row[1]),
+            actor=actor_text(Actor(kind=row[2], id=row[3])),
+            action=row[4],
+            subject=id_text(bytes.fromhex(row[5])),
+            data=row[6],
+        )
+        for row in rows[:limit]
     ]
-    await call.json({"items": items, "next": None})
+    following = encode_cursor(rows[limit - 1][0]) if len(rows) > limit else None
+    await call.json({"items": items, "next": following})

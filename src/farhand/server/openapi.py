@@ -121,6 +121,10 @@ def _response(reply: Any) -> dict[str, Any]:
             "description": "The bytes",
             "content": {"application/octet-stream": {"schema": {"type": "string"}}},
         }
+    if reply is str:
+        return {"description": "The text", "content": {"text/plain": {"schema": {"type": "string"}}}}
+    if reply is dict:
+        return {"description": "Done", "content": {"application/json": {"schema": {"type": "object"}}}}
     if isinstance(reply, list):
         item: Any = cast("list[Any]", reply)[0]
         schema: dict[str, Any] = {

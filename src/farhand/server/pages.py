@@ -2,6 +2,7 @@
 
 from farhand import __version__
 from farhand.model.errors import CODES, Problem
+from farhand.protocol.client import CodeView, HealthReply
 from farhand.server import openapi as description
 from farhand.server.call import Call
 from farhand.server.context import Context
@@ -10,7 +11,7 @@ from farhand.server.metrics import exposition
 
 async def health(context: Context, call: Call) -> None:
     """`GET /health`: the server answers."""
-    await call.json({"ok": True, "version": __version__})
+    await call.json(HealthReply(ok=True, version=__version__))
 
 
 async def openapi(context: Context, call: Call) -> None:
@@ -30,5 +31,5 @@ async def problem(context: Context, call: Call) -> None:
     if code is None:
         raise Problem("not-found", "there is no such error code; docs/protocol.md lists them")
     await call.json(
-        {"code": call.params[0], "status": code.status, "title": code.title, "retryable": code.retryable}
+        CodeView(code=call.params[0], status=code.status, title=code.title, retryable=code.retryable)
     )

@@ -21,6 +21,7 @@ from farhand.server import api
 from farhand.server.app import App
 from farhand.server.auth import Authenticator
 from farhand.server.config import ConfigError, ServerConfig, policies, root_token
+from farhand.server.connection import Connection
 from farhand.server.context import Context, HeldPolls
 from farhand.server.desk import Decoder, Desk
 from farhand.server.routes import Route, Table
@@ -205,7 +206,7 @@ def uvicorn_config(app: App, config: ServerConfig) -> uvicorn.Config:
         host=config.host,
         port=config.port,
         loop="uvloop",
-        http="httptools",
+        http=Connection,
         ws="none",
         lifespan="off",
         access_log=False,

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from farhand.model.clock import Clock
 from farhand.model.errors import Problem
 from farhand.model.ids import new_id
-from farhand.storage.database import Database
+from farhand.model.job import Actor
+from farhand.storage.audit import note
+from farhand.storage.database import Database, Row
 from farhand.storage.registry_rows import REGISTRY_CHANGED
 
 
@@ -32,13 +34,16 @@ class ApiKeyRows:
         self._clock = clock
         self._announce = announce
 
-    async def create(self, org_id: int, name: str, digest: bytes, grants: list[str]) -> ApiKey | Problem:
+    async def create(
+        self, org_id: int, name: str, digest: bytes, grants: list[str], actor: Actor
+    ) -> ApiKey | Problem:
         """Store a new key by its digest."""
         now = self._clock.now_ms()
+        key_id = new_id(now)
         async with self._database.transaction() as tx:
             user = await tx.one("org_user", {"org_id": org_id})
             params: dict[str, object] = {
-                "id": new_id(now),
+                "id": key_id,
                 "org_id": org_id,
                 "user_id": user[0] if user is not None else None,
                 "name": name,
@@ -50,9 +55,18 @@ class ApiKeyRows:
                 return Problem(
                     "name-conflict", f"there is already a key called {name!r}; revoke it or choose another"
                 )
+            await note(
+                tx,
+                org_id=org_id,
+                now=now,
+                actor=actor,
+                action="keys.create",
+                subject=key_id,
+                data=str(params["grants"]),
+            )
             await tx.notify(REGISTRY_CHANGED)
         self._announce()
-        return ApiKey(id=bytes(params["id"]), name=name, grants=tuple(grants), created_at=now)  # pyright: ignore[reportArgumentType]  (made above)
+        return ApiKey(id=key_id, name=name, grants=tuple(grants), created_at=now)
 
     async def find(self, digest: bytes) -> ApiKey | None:
         """The key in force behind a digest."""
@@ -73,19 +87,32 @@ class ApiKeyRows:
         """All keys by name, revoked ones included."""
         async with self._database.read() as reader:
             rows = await reader.all("list_api_keys", {"org_id": org_id})
-        return [
-            ApiKey(
-                id=row[0], name=row[1], grants=tuple(json.loads(row[2])), created_at=row[3], revoked_at=row[4]
-            )
-            for row in rows
-        ]
+        return [_listed(row) for row in rows]
 
-    async def revoke(self, org_id: int, key_id: bytes) -> Problem | None:
-        """Stop a key from working, at once."""
+    async def revoke(self, org_id: int, key_id: bytes, actor: Actor) -> ApiKey | Problem:
+        """Stop a key from working, at once; one that is revoked already stays as it is."""
+        now = self._clock.now_ms()
         async with self._database.transaction() as tx:
-            params = {"id": key_id, "org_id": org_id, "now": self._clock.now_ms()}
-            if not await tx.run("revoke_api_key", params):
-                return Problem("not-found", "there is no such key, or it is already revoked")
-            await tx.notify(REGISTRY_CHANGED)
+            changed = await tx.run("revoke_api_key", {"id": key_id, "org_id": org_id, "now": now})
+            row = await tx.one("api_key_by_id", {"id": key_id, "org_id": org_id})
+            if row is None:
+                return Problem("not-found", "there is no key with this id, or it is not yours")
+            if changed:
+                await note(
+                    tx,
+                    org_id=org_id,
+                    now=now,
+                    actor=actor,
+                    action="keys.revoke",
+                    subject=key_id,
+                    data=row[1],
+                )
+                await tx.notify(REGISTRY_CHANGED)
         self._announce()
-        return None
+        return _listed(row)
+
+
+def _listed(row: Row) -> ApiKey:
+    return ApiKey(
+        id=row[0], name=row[1], grants=tuple(json.loads(row[2])), created_at=row[3], revoked_at=row[4]
+    )

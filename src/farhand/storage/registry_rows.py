@@ -22,6 +22,7 @@ from farhand.model.clock import Clock
 from farhand.model.errors import Problem
 from farhand.model.ids import new_id
 from farhand.model.job import Actor
+from farhand.storage.audit import note
 from farhand.storage.capabilities import Capabilities
 from farhand.storage.database import Database, GuardFailed, Tx
 from farhand.storage.devices import upsert_devices
@@ -276,16 +277,8 @@ class RegistryRows:
     async def _audit(
         self, tx: Tx, org_id: int, actor: Actor, action: str, subject: bytes, data: str | None
     ) -> None:
-        params = {
-            "org_id": org_id,
-            "now": self._clock.now_ms(),
-            "actor_kind": actor.kind,
-            "actor_id": actor.id,
-            "action": action,
-            "subject": subject.hex(),
-            "data": data,
-        }
-        await tx.run("insert_audit", params)
+        now = self._clock.now_ms()
+        await note(tx, org_id=org_id, now=now, actor=actor, action=action, subject=subject, data=data)
 
     async def agent_by_key(self, digest: bytes) -> Agent | None:
         """The agent behind a key, revoked and pending ones included."""
@@ -304,9 +297,10 @@ class RegistryRows:
             row = await reader.one(statement, params)
         return Agent(*row) if row is not None else None
 
-    async def agents(self, org_id: int, after: str | None, limit: int) -> list[Agent]:
-        """Agents by name, without the inbox."""
-        params = {"org_id": org_id, "after": after, "limit": limit}
+    async def agents(self, org_id: int, after: tuple[str, bytes] | None, limit: int) -> list[Agent]:
+        """Agents by name and id, without the inbox; `after` is the name and id of the last one seen."""
+        name, agent_id = after or (None, None)
+        params = {"org_id": org_id, "after": name, "after_id": agent_id, "limit": limit}
         async with self._database.read() as reader:
             return [Agent(*row) for row in await reader.all("list_agents", params)]
 
@@ -334,10 +328,17 @@ class RegistryRows:
         return Device(*row) if row is not None else None
 
     async def devices(
-        self, org_id: int, after: str | None, limit: int, *, with_gone: bool
+        self, org_id: int, after: tuple[str, bytes] | None, limit: int, *, with_gone: bool
     ) -> list[tuple[Device, str, int | None, str]]:
-        """Devices by name, each with its agent's name, when that was last seen, and its state."""
-        params = {"org_id": org_id, "after": after, "limit": limit, "with_gone": int(with_gone)}
+        """Devices by name and id, each with its agent's name, when that was last seen, and its state."""
+        name, device_id = after or (None, None)
+        params = {
+            "org_id": org_id,
+            "after": name,
+            "after_id": device_id,
+            "limit": limit,
+            "with_gone": int(with_gone),
+        }
         async with self._database.read() as reader:
             rows: Any = await reader.all("list_devices", params)
         return [(Device(*row[:-3]), row[-3], row[-2], row[-1]) for row in rows]

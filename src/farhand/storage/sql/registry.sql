@@ -30,7 +30,8 @@ SELECT {agent_columns} FROM agents WHERE id = :id AND org_id = :org_id {for_upda
 -- name: list_agents
 -- Agents by name; pending ones have a list of their own.
 SELECT {agent_columns} FROM agents
-WHERE org_id = :org_id AND state <> 'pending' AND (CAST(:after AS TEXT) IS NULL OR name > :after)
+WHERE org_id = :org_id AND state <> 'pending'
+    AND (CAST(:after AS TEXT) IS NULL OR name > :after OR (name = :after AND id > CAST(:after_id AS {uuid})))
 ORDER BY name, id LIMIT :limit;
 
 -- name: pending_agents
@@ -86,6 +87,10 @@ SELECT id, org_id, user_id, name, grants, created_at FROM api_keys WHERE digest 
 -- Keys by name, revoked ones last.
 SELECT id, name, grants, created_at, revoked_at FROM api_keys WHERE org_id = :org_id ORDER BY name LIMIT 1000;
 
+-- name: api_key_by_id
+-- One key, revoked or not.
+SELECT id, name, grants, created_at, revoked_at FROM api_keys WHERE id = :id AND org_id = :org_id;
+
 -- name: revoke_api_key
 -- A revoked key frees its name.
 UPDATE api_keys SET revoked_at = :now, live_name = NULL WHERE id = :id AND org_id = :org_id AND revoked_at IS NULL;
@@ -102,7 +107,8 @@ SELECT {device_columns} FROM devices WHERE id = :id AND org_id = :org_id;
 -- Devices by name, with the agent's name and when it was last seen.
 SELECT {device_columns_d}, a.name AS agent_name, a.last_seen_at AS last_seen_at, a.state AS agent_state
 FROM devices AS d INNER JOIN agents AS a ON d.agent_id = a.id
-WHERE d.org_id = :org_id AND (CAST(:after AS TEXT) IS NULL OR d.name > :after)
+WHERE d.org_id = :org_id
+    AND (CAST(:after AS TEXT) IS NULL OR d.name > :after OR (d.name = :after AND d.id > CAST(:after_id AS {uuid})))
     AND (CAST(:with_gone AS BIGINT) = 1 OR d.gone_at IS NULL)
 ORDER BY d.name, d.id LIMIT :limit;
 
