@@ -286,3 +286,10 @@ async def test_without_a_token_a_late_word_that_may_mean_two_attempts_changes_no
     assert (await scene.snapshot(job)).but_events() == before.but_events()
     granted(await scene.settle(claimed))
     assert await scene.state(job) == State.DONE
+
+
+async def test_one_poll_asked_twice_at_the_same_moment_gets_one_answer(scene: Scene) -> None:
+    lane, agent = await _fill(scene, 4), scene.id()
+    answers = await asyncio.gather(*(scene.claim(agent, lane, max=2, poll_id="p") for _ in range(3)))
+    assert [tokens(answer) for answer in answers] == [tokens(answers[0])] * 3
+    assert len(answers[0]) == 2
