@@ -55,7 +55,7 @@ async def test_a_pdf_goes_through_a_queue_once_and_unchanged(
     assert outcome == Printed(evidence="printed")
     (printed,) = eve.printed()
     assert (printed.content, printed.name) == (PDF, "Ünï 日本 [a-1]")
-    assert progress.calls == ["spooling", "handed"]
+    assert progress.calls == ["spooling", "handed", "handed"]
 
 
 async def test_a_driverless_queue_prints_a_pdf_once_after_its_own_filter(
@@ -110,7 +110,7 @@ async def test_a_cancel_takes_a_job_out_of_a_queue(eve: EvePrinter, eve_queue: s
     progress.cancelled.set()
     assert await printing == Cancelled()
     session = driver(eve_queue)._session
-    job = await session.job(int(progress.handles[0]))
+    job = await session.job(int(progress.handles[-1]))
     assert job is not None
     assert job.is_final
 
@@ -122,7 +122,7 @@ async def test_a_job_survives_a_killed_cupsd_and_an_agent_that_starts_again(
     assert await driver(eve_queue).print(a_document(tmp_path), progress) == Printed(evidence="printed")
     await asyncio.to_thread(cups.stop)
     await asyncio.to_thread(cups.start)
-    for handle in (progress.handles[0], None):
+    for handle in (*progress.handles, None):
         assert await driver(eve_queue).fate(NAME, handle, Recorder()) == Printed(evidence="printed")
     assert len(eve.printed()) == 1
 
@@ -220,7 +220,7 @@ async def test_a_job_without_its_document_is_seen_as_such(eve_queue: str) -> Non
     job = await session.job(number)
     assert job is not None
     assert (job.state, job.lacks_document) == (HELD, True)
-    outcome = await driver(eve_queue).fate("Empty [e-1]", str(number), Recorder())
+    outcome = await driver(eve_queue).fate("Empty [e-1]", f"{number} sending 9", Recorder())
     assert isinstance(outcome, Failed)
     assert outcome.retryable
 

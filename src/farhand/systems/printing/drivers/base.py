@@ -107,7 +107,11 @@ class Progress(Protocol):
         ...
 
     async def handed(self, handle: str) -> None:
-        """The device knows the job under this handle."""
+        """Notes what the device can be asked by; on disk when this returns, else OSError.
+
+        A driver may call it before the first byte, and again when the device has confirmed the
+        document; the last handle counts. `fate` with no handle may take it that no byte left.
+        """
         ...
 
     async def report(self, phase: str, reason: str | None) -> None:

@@ -9,6 +9,7 @@ one says that it had been put there.
 import asyncio
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
@@ -82,8 +83,10 @@ class FolderDriver:
         except OSError as error:
             await asyncio.to_thread(_forget, target)
             return Failed(reason=f"{target}: {error.strerror or error}", retryable=True)
-        await progress.handed(str(target))
-        await asyncio.to_thread(_mark(target).unlink, missing_ok=True)
+        # Without a note of it in the journal the mark stays, to tell a crashed agent the same.
+        with suppress(OSError):
+            await progress.handed(str(target))
+            await asyncio.to_thread(_mark(target).unlink, missing_ok=True)
         return Printed(evidence="delivered")
 
     async def fate(self, name: str, handle: str | None, progress: Progress) -> Outcome:

@@ -21,6 +21,7 @@ from farhand.systems.printing.drivers.ipp_attributes import (
     evidence_of,
     job_attributes,
     status_of,
+    takes_whole_documents,
 )
 from farhand.systems.printing.drivers.ipp_client import (
     IppClient,
@@ -59,12 +60,39 @@ class Timing:
     network: Timeouts = field(default_factory=Timeouts)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Handle:
+    """What is journalled: `42 sending 1048576` before the document leaves, `42` once it was taken.
+
+    The number is missing (`-`) where the printer gives it with its answer only.
+    """
+
+    job_id: int | None = None
+    size: int | None = None
+
+    @property
+    def acknowledged(self) -> bool:
+        return self.job_id is not None and self.size is None
+
+    def write(self) -> str:
+        number = "-" if self.job_id is None else str(self.job_id)
+        return number if self.size is None else f"{number} sending {self.size}"
+
+    @classmethod
+    def read(cls, text: str | None) -> "_Handle":
+        number, _, size = (text or "").partition(" sending ")
+        return cls(
+            job_id=int(number) if number.isdecimal() else None,
+            size=int(size) if size.isdecimal() else None,
+        )
+
+
 class IppDriver:
     """One IPP printer or CUPS queue.
 
-    The job is created empty first where the printer can do that (Create-Job, Send-Document), so
-    that its id is journalled before a byte of the document leaves: a print whose id was never
-    journalled provably did not happen. `user` must stay the same over restarts, since CUPS shows
+    The handle is journalled before a byte of the document leaves (with the job's id where the
+    printer knows Create-Job), and again once the printer has confirmed the document: a print
+    without any handle provably did not happen. `user` must stay the same over restarts, since CUPS shows
     job names to their owner only.
     """
 
@@ -109,7 +137,7 @@ class IppDriver:
         if progress.cancelled.is_set():
             return Cancelled()
         await progress.spooling()
-        follower = self._follower(printer, name, progress)
+        follower = self._follower(printer, name, progress, document.size)
         if _can_create(printer):
             return await self._create_and_send(document, name, form, job, follower)
         return await self._print_job(document, name, form, job, follower)
@@ -117,12 +145,15 @@ class IppDriver:
     async def fate(self, name: str, handle: str | None, progress: Progress) -> Outcome:
         """Finds the job by its id or its name and follows it to its end."""
         name = device_name(name, NAME_MAX)
+        noted = _Handle.read(handle)
         deadline = asyncio.get_running_loop().time() + self._timing.lost_ms / 1000
         while True:
             try:
                 printer = await self._session.printer()
-                follower = self._follower(printer, name, progress)
-                job = await follower.find(int(handle) if handle and handle.isdigit() else None)
+                follower = self._follower(printer, name, progress, noted.size)
+                if noted.acknowledged:
+                    follower.acknowledge()
+                job = await follower.find(noted.job_id)
                 break
             except IppError as error:
                 if asyncio.get_running_loop().time() >= deadline:
@@ -130,13 +161,12 @@ class IppDriver:
             await progress.report("paused", "the printer does not answer")
             await asyncio.sleep(self._timing.poll_ms / 1000)
         if job is not None:
-            await progress.handed(str(job.id))
             return await follower.resume(job, "the agent stopped before the document was sent")
-        if handle is None and _can_create(printer):
+        if handle is None:
             return Failed(reason="the agent stopped before the document was sent", retryable=True)
         return Unknown(reason="the printer no longer knows the job")
 
-    def _follower(self, printer: Group, name: str, progress: Progress) -> Follower:
+    def _follower(self, printer: Group, name: str, progress: Progress, size: int | None) -> Follower:
         timing = self._timing
         return Follower(
             self._session,
@@ -144,6 +174,8 @@ class IppDriver:
             name=name,
             evidence=evidence_of(printer),
             device=device_of(printer, self._user, timing.network),
+            size=size,
+            whole=takes_whole_documents(printer),
             poll_ms=(timing.poll_first_ms, timing.poll_ms),
             lost_ms=timing.lost_ms,
         )
@@ -165,11 +197,13 @@ class IppDriver:
         if not isinstance(created, int):
             return created
         try:
-            await follower.progress.handed(str(created))
-        except BaseException:
+            await follower.progress.handed(_Handle(job_id=created, size=document.size).write())
+        except BaseException as error:
             # Nobody will know the id: an empty job left behind would block some printers.
             with suppress(IppError):
                 await self._session.cancel(created)
+            if isinstance(error, OSError):
+                return _not_noted(error)
             raise
         sending = asyncio.create_task(self._session.send_document(created, name, form, document.path))
         try:
@@ -179,7 +213,7 @@ class IppDriver:
             return await follower.after_break(created, error)
         finally:
             sending.cancel()
-        return await follower.follow(created)
+        return await self._follow_acknowledged(created, follower)
 
     async def _create(self, name: str, job: Sequence[Attribute], follower: Follower) -> int | Outcome:
         """The id of an empty job; waits while a printer that takes one job at a time is busy."""
@@ -200,6 +234,10 @@ class IppDriver:
         self, document: Document, name: str, form: str, job: Sequence[Attribute], follower: Follower
     ) -> Outcome:
         try:
+            await follower.progress.handed(_Handle(size=document.size).write())
+        except OSError as error:
+            return _not_noted(error)
+        try:
             job_id = await self._session.print_job(name, form, document.path, job)
         except StatusError as error:
             return _failed(error)
@@ -207,7 +245,13 @@ class IppDriver:
             if not error.sent:
                 return _failed(error)
             return await follower.after_lost_reply(error)
-        await follower.progress.handed(str(job_id))
+        return await self._follow_acknowledged(job_id, follower)
+
+    async def _follow_acknowledged(self, job_id: int, follower: Follower) -> Outcome:
+        follower.acknowledge()
+        # The earlier note holds as well; it only says less.
+        with suppress(OSError):
+            await follower.progress.handed(_Handle(job_id=job_id).write())
         return await follower.follow(job_id)
 
 
@@ -222,6 +266,10 @@ def _plan(printer: Group, document: Document) -> tuple[str, tuple[Attribute, ...
 def _can_create(printer: Group) -> bool:
     operations = printer.all("operations-supported")
     return CREATE_JOB in operations and SEND_DOCUMENT in operations
+
+
+def _not_noted(error: OSError) -> Failed:
+    return Failed(reason=f"the agent cannot write its journal: {error.strerror or error}", retryable=True)
 
 
 def _failed(error: IppError) -> Failed:

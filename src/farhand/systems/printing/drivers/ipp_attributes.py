@@ -110,6 +110,11 @@ def evidence_of(printer: Group) -> Evidence:
     return "printed" if device_scheme(printer) is None else "delivered"
 
 
+def takes_whole_documents(printer: Group) -> bool:
+    """Whether a document that is cut off on its way never becomes part of a job, as with cupsd."""
+    return device_scheme(printer) is not None
+
+
 def document_format(printer: Group, mode: Mode) -> str | None:
     """The format to announce, None when the printer does not take this mode.
 

@@ -27,10 +27,12 @@ _PORT = 631
 class IppError(Exception):
     """A request that got no usable reply; the text says what to do."""
 
-    def __init__(self, message: str, *, sent: bool):
+    def __init__(self, message: str, *, sent: bool, complete: bool = False):
         super().__init__(message)
         # Whether a byte of the document may have left: decides between Failed and Unknown.
         self.sent = sent
+        # Whether the last one was written, which does not say that it arrived.
+        self.complete = complete
 
 
 class Unreachable(IppError):
@@ -47,8 +49,8 @@ class Broken(IppError):
 class Refused(IppError):
     """An HTTP status other than 200, or a reply that is no IPP."""
 
-    def __init__(self, message: str, *, sent: bool, status: int = 0):
-        super().__init__(message, sent=sent)
+    def __init__(self, message: str, *, sent: bool, complete: bool = False, status: int = 0):
+        super().__init__(message, sent=sent, complete=complete)
         self.status = status
 
 
@@ -229,7 +231,7 @@ class _Exchange:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, limits: Timeouts, reply_max: int
     ):
         self._reader, self._writer, self._limits, self._reply_max = reader, writer, limits, reply_max
-        self._sent = False
+        self._sent = self._complete = False
 
     async def run(self, head: bytes, body: bytes, file: BinaryIO | None) -> Message:
         self._go_ahead = asyncio.Event()
@@ -240,9 +242,9 @@ class _Exchange:
             async with asyncio.timeout(limit / 1000):
                 status, content = await reply
         except TimeoutError as error:
-            raise Broken("the printer sent no reply in time", sent=self._sent) from error
+            raise self._broken("the printer sent no reply in time") from error
         except (OSError, EOFError, asyncio.LimitOverrunError, ssl.SSLError) as error:
-            raise Broken(f"the connection broke: {error}", sent=self._sent) from error
+            raise self._broken(f"the connection broke: {error}") from error
         finally:
             reply.cancel()
             with suppress(asyncio.CancelledError, Exception):
@@ -271,6 +273,7 @@ class _Exchange:
             while not reply.done() and (chunk := await self._read(file)):
                 self._sent = True
                 await self._write(chunk)
+            self._complete = not reply.done()
 
     async def _read(self, file: BinaryIO) -> bytes:
         try:
@@ -345,8 +348,12 @@ class _Exchange:
         if size > self._reply_max:
             raise self._garbage(f"it is longer than {self._reply_max} bytes")
 
+    def _broken(self, why: str) -> Broken:
+        return Broken(why, sent=self._sent, complete=self._complete)
+
     def _garbage(self, why: str) -> Refused:
-        return Refused(f"this is no IPP printer's reply: {why}", sent=self._sent)
+        words = f"this is no IPP printer's reply: {why}"
+        return Refused(words, sent=self._sent, complete=self._complete)
 
     def _decode(self, status: int, content: bytes) -> Message:
         if status != 200:

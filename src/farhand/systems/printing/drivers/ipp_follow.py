@@ -35,7 +35,11 @@ _WITH_ERRORS = "job-completed-with-errors"
 
 
 class Follower:
-    """Looks at one job until it ends, reports why it waits, and carries a cancel to the printer."""
+    """Looks at one job until it ends, reports why it waits, and carries a cancel to the printer.
+
+    `size` is the document's, in bytes; `whole` says that a document at the printer is a whole
+    one. Printers are known to print, and to call completed, what a cut connection left them.
+    """
 
     def __init__(
         self,
@@ -45,6 +49,8 @@ class Follower:
         name: str,
         evidence: Evidence,
         device: Device | None,
+        size: int | None,
+        whole: bool,
         poll_ms: tuple[int, int],
         lost_ms: int,
     ):
@@ -53,6 +59,7 @@ class Follower:
         self._evidence: Evidence = evidence
         self._device = device
         self._connecting = self._away = False
+        self._size, self._whole = size, whole
         self._poll_first_ms, self._poll_max_ms = poll_ms
         self._interval_ms = self._poll_first_ms
         self._lost_ms = lost_ms
@@ -76,6 +83,10 @@ class Follower:
         with suppress(TimeoutError):
             await asyncio.wait_for(self.progress.cancelled.wait(), interval)
         return self.progress.cancelled.is_set()
+
+    def acknowledge(self) -> None:
+        """The printer has confirmed the whole document."""
+        self._whole = True
 
     async def drop_empty(self) -> None:
         """Takes back a job that was perhaps created although its reply never came."""
@@ -116,7 +127,7 @@ class Follower:
             if not error.sent:
                 return Failed(reason=str(error), retryable=True)
             return Unknown(reason=f"{error}; the printer no longer knows the job")
-        if isinstance(error, StatusError) or job.lacks_document:
+        if isinstance(error, StatusError) or job.lacks_document or not error.complete:
             return await self._take_back(job, str(error), retryable=_helps(error))
         return await self.follow(job_id)
 
@@ -134,7 +145,6 @@ class Follower:
                 continue
             if job is None:
                 return Unknown(reason=f"{error}; the printer knows no job of this name")
-            await self.progress.handed(str(job.id))
             return await self.resume(job, str(error))
 
     async def watch_sending(self, job_id: int, sending: asyncio.Task[None]) -> None:
@@ -243,6 +253,10 @@ class Follower:
         if job.state == COMPLETED:
             if job.printer_message == _CUPS_NOT_ADDED or _WITH_ERRORS in job.reasons:
                 return Failed(reason=why)
+            if not self._is_whole(job):
+                return Unknown(
+                    reason="the printer completed the job, perhaps with a part of the document only"
+                )
             return Printed(evidence=self._evidence)
         if job.state == ABORTED:
             return Failed(reason=why)
@@ -278,6 +292,11 @@ class Follower:
             await self.report("printing", None)
         else:
             await self.report("starting", None)
+
+    def _is_whole(self, job: Job) -> bool:
+        if self._whole:
+            return True
+        return self._size is not None and job.kibibytes == -(-self._size // 1024)
 
     def _lasting(self, keywords: list[str]) -> list[str]:
         # A queue connects before every job; only one that is still at it at the next look waits.

@@ -23,7 +23,7 @@ CUPS_GET_PRINTERS = 0x4002
 PENDING, HELD, PROCESSING, STOPPED, CANCELED, ABORTED, COMPLETED = range(3, 10)
 _JOB_ATTRIBUTES = (
     "job-id", "job-uuid", "job-name", "job-state", "job-state-reasons", "job-state-message",
-    "job-printer-state-message", "number-of-documents", "time-at-processing",
+    "job-printer-state-message", "number-of-documents", "time-at-processing", "job-k-octets",
 )  # fmt: skip
 
 
@@ -42,7 +42,7 @@ class StatusError(IppError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What the printer says of a job. `documents` and `began` are None where it does not say."""
+    """What the printer says of a job; None where it does not say. `kibibytes` are rounded up."""
 
     id: int
     name: str | None
@@ -53,6 +53,7 @@ class Job:
     printer_message: str
     documents: int | None
     began: bool | None
+    kibibytes: int | None = None
 
     @property
     def is_final(self) -> bool:
@@ -84,7 +85,8 @@ def job_of(group: Group) -> Job:
         message=text("job-state-message"),
         printer_message=text("job-printer-state-message"),
         documents=group.number("number-of-documents"),
-        began=bool(group.number("time-at-processing")) if timed else None,
+        began=group.number("time-at-processing") is not None if timed else None,
+        kibibytes=group.number("job-k-octets"),
     )
 
 

@@ -145,7 +145,9 @@ class _Sending:
             answers.cancel()
             with suppress(asyncio.CancelledError, OSError):
                 await answers
-        await self._progress.handed(f"{self._sent} bytes")
+        # A journal that fails now changes nothing about the delivery.
+        with suppress(OSError):
+            await self._progress.handed(f"{self._sent} bytes")
         return Printed(evidence="delivered")
 
     async def _listen(self) -> None:

@@ -134,7 +134,8 @@ class WindowsDriver:
             found = await job.find(name)
             if found is None:
                 return Unknown(reason="the job has left the Windows queue, which keeps no record of it")
-            await progress.handed(str(found.id))
+            with suppress(OSError):
+                await progress.handed(str(found.id))
             return await job.follow(found.id)
         except OSError as error:
             return Unknown(reason=_words(error))
@@ -147,7 +148,9 @@ class WindowsDriver:
             job_id = await self._call(self._spooler.start, job.handle, device_name(document.name, NAME_MAX))
         except OSError as error:
             return Failed(reason=_words(error), retryable=True)
-        await job.progress.handed(str(job_id))
+        # The queue is asked by name after a crash, so that a failing journal costs nothing.
+        with suppress(OSError):
+            await job.progress.handed(str(job_id))
         try:
             with await asyncio.to_thread(document.path.open, "rb") as file:
                 for _ in range(document.copies):
@@ -213,7 +216,8 @@ class WindowsDriver:
     async def _after_sumatra(self, name: str, trouble: Outcome | None, job: "_QueueJob") -> Outcome:
         found = await job.find(name)
         if found is not None:
-            await job.progress.handed(str(found.id))
+            with suppress(OSError):
+                await job.progress.handed(str(found.id))
             return await job.follow(found.id)
         # A fast printer has emptied its queue before SumatraPDF returned.
         return trouble or Printed(evidence="delivered")
