@@ -14,8 +14,23 @@ def database(request: pytest.FixtureRequest) -> str | None:
     return None if request.param == "sqlite" else str(request.getfixturevalue("postgres_url"))
 
 
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server on each database that a module's tests share; each brings agents of its own."""
+    data = tmp_path_factory.mktemp("server") / "data"
+    if request.param == "sqlite":
+        with serving(data) as running:
+            yield running
+        return
+    postgres = request.getfixturevalue("postgres_server")
+    name = postgres.create()
+    with serving(data, database=postgres.url(name)) as running:
+        yield running
+    postgres.drop(name)
+
+
 @pytest.fixture
-def server(tmp_path: Path, database: str | None) -> Iterator[Server]:
+def fresh(tmp_path: Path, database: str | None) -> Iterator[Server]:
     """A server of this test alone, once on each database."""
     with serving(tmp_path / "data", database=database) as running:
         yield running

@@ -110,13 +110,13 @@ def test_silence_after_the_payload_was_taken_is_never_printed_again(timed: Serve
     assert machine.poll().status == 204
 
 
-def test_registering_again_changes_no_id(server: Server) -> None:
+def test_registering_again_changes_no_id(fresh: Server) -> None:
     printers = [{"name": "b", "can_pdf": True}, {"name": "a", "can_pdf": False}]
-    first = server.register("front-desk", key="k" * 16, printers=printers).ok()
-    again = server.register("front-desk", key="k" * 16, printers=printers[::-1]).ok()
+    first = fresh.register("front-desk", key="k" * 16, printers=printers).ok()
+    again = fresh.register("front-desk", key="k" * 16, printers=printers[::-1]).ok()
     assert again["computer_id"] == first["computer_id"]
     assert again["printer_ids"] == first["printer_ids"][::-1]
-    assert [p["name"] for p in server.call("GET", "/printers").ok()["items"]] == ["a", "b"]
+    assert [p["name"] for p in fresh.call("GET", "/printers").ok()["items"]] == ["a", "b"]
 
 
 def test_a_job_goes_from_submit_to_done(server: Server) -> None:
@@ -197,15 +197,15 @@ def test_an_agent_cannot_touch_the_job_of_another(server: Server) -> None:
     assert server.job(job_id)["state"] == "claimed"
 
 
-def test_a_name_belongs_to_the_key_that_took_it_first(server: Server) -> None:
-    server.register("front-desk", key="first-key-0123456789").ok()
-    server.register("front-desk", key="other-key-0123456789").problem(401, "name-taken")
-    server.register("front-desk", key="first-key-0123456789").ok()
+def test_a_name_belongs_to_the_key_that_took_it_first(fresh: Server) -> None:
+    fresh.register("front-desk", key="first-key-0123456789").ok()
+    fresh.register("front-desk", key="other-key-0123456789").problem(401, "name-taken")
+    fresh.register("front-desk", key="first-key-0123456789").ok()
 
 
-def test_a_key_belongs_to_the_name_it_came_with(server: Server) -> None:
-    server.register("front-desk", key="first-key-0123456789").ok()
-    server.register("back-office", key="first-key-0123456789").problem(401, "name-taken")
+def test_a_key_belongs_to_the_name_it_came_with(fresh: Server) -> None:
+    fresh.register("front-desk", key="first-key-0123456789").ok()
+    fresh.register("back-office", key="first-key-0123456789").problem(401, "name-taken")
 
 
 def test_printers_show_their_agent_and_whether_it_is_there(timed: Server, clock: FakeClock) -> None:

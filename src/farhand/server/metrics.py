@@ -20,17 +20,17 @@ class _Snapshot:
         return self._families
 
 
-async def exposition(context: Context) -> bytes:
-    """All figures in the Prometheus text format."""
+async def exposition(context: Context, org_id: int) -> bytes:
+    """All figures in the Prometheus text format: a tenant's jobs and agents, and the server's own."""
     jobs = GaugeMetricFamily("farhand_jobs", "Jobs by kind and state", labels=["kind", "state"])
-    for kind, state, n in await context.store.counts(1):
+    for kind, state, n in await context.store.counts(org_id):
         jobs.add_metric([kind, state], n)
     agents = GaugeMetricFamily(
         "farhand_agents", "Agents by state and whether seen", labels=["state", "online"]
     )
     now = context.clock.now_ms()
     tally: dict[tuple[str, str], int] = {}
-    for agent in await context.store.registry.agents(1, None, AGENTS_COUNTED):
+    for agent in await context.store.registry.agents(org_id, None, AGENTS_COUNTED):
         last = max(agent.last_seen_at or 0, context.seen.get(agent.id, 0))
         key = (agent.state, str(online(last, now)).lower())
         tally[key] = tally.get(key, 0) + 1

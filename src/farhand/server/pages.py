@@ -21,7 +21,7 @@ async def openapi(context: Context, call: Call) -> None:
 
 async def metrics(context: Context, call: Call) -> None:
     """`GET /metrics`: figures in the Prometheus text format."""
-    body = await exposition(context)
+    body = await exposition(context, call.principal.org_id)
     await call.reply(200, body, content=(b"content-type", b"text/plain; version=0.0.4; charset=utf-8"))
 
 

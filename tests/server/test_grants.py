@@ -1,0 +1,253 @@
+"""Who may do what: every route, every kind of caller, one's own objects and those of others."""
+
+import json
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from farhand.engine.registry import AGENT_GRANTS, CLIENT_GRANTS
+from farhand.server import api
+from farhand.server.auth import digest
+from farhand.server.routes import Route
+from tests.server.serving import ROOT, Machine, Reply, Server, serving
+
+OPEN = {"/health", "/openapi.json", "/problems/{code}"}
+ROUTES = api.routes()
+AGENT_ROUTES = [route for route in ROUTES if route.grant in AGENT_GRANTS]
+CLIENT_ROUTES = [route for route in ROUTES if route.grant in CLIENT_GRANTS]
+
+
+def name_of(route: Route) -> str:
+    return f"{route.method} {route.path}"
+
+
+@dataclass(slots=True, kw_only=True)
+class Scene:
+    """A server with an object of every kind, and callers of every kind."""
+
+    server: Server
+    machine: Machine
+    keys: dict[str, str]
+    revoked: str
+    pending: str
+    foreign: dict[str, str]
+    foreign_key: str
+
+    def own(self, route: Route) -> str:
+        """The route's path with an id of the caller's own tenant."""
+        if route.path.startswith("/agents/"):
+            return route.path.replace("{id}", self.server.machine().id)
+        if route.path.startswith("/printers/"):
+            return route.path.replace("{id}", self.machine.printers[0])
+        if route.path.startswith("/keys/"):
+            self.server.new_key("jobs.read")
+            return route.path.replace("{id}", self.server.call("GET", "/keys").ok()["items"][-1]["id"])
+        return route.path.replace("{id}", self.server.submit(self.machine.printers[0])["id"])
+
+    def others(self, route: Route) -> str:
+        """The route's path with the id of another tenant's object."""
+        kind = route.path.split("/")[1]
+        return route.path.replace("{id}", self.foreign["jobs" if kind == "agent" else kind])
+
+    def ask(self, route: Route, path: str, key: str | None) -> Reply:
+        """A request that fits the route as far as its body goes."""
+        return self.server.call(route.method, path, key=key, json_body=fitting(route))
+
+
+def fitting(route: Route) -> Any:
+    """A body that the route can decode."""
+    bodies: dict[str, Any] = {
+        "ClaimRequest": {"poll_id": str(uuid.uuid4())},
+        "ResultRequest": {"ok": True},
+        "ResultsRequest": {"results": []},
+        "BatchRequest": {"jobs": []},
+        "ResolveRequest": {"outcome": "done"},
+        "IssueRequest": {"name": str(uuid.uuid4())},
+        "ApproveRequest": {"without_code": True},
+        "GrantsRequest": {"grants": ["agent.work"]},
+        "KeyRequest": {"name": str(uuid.uuid4()), "grants": []},
+    }
+    if route.request is None or route.method == "GET":
+        return None
+    return bodies.get(route.request.__name__, {})
+
+
+def make_foreign(server: Server) -> tuple[dict[str, str], str]:
+    """A second tenant with an agent, a printer, a job and a key of its own."""
+    now = server.context.clock.now_ms()
+    server.execute("insert_org", {"id": 2, "uid": uuid.uuid4().bytes, "name": "others", "now": now})
+    agent, device, key = uuid.uuid4(), uuid.uuid4(), uuid.uuid4()
+    plain = {
+        name: None for name in ("approved_by", "version", "runtime", "address", "owner_id", "last_seen_at")
+    }
+    server.execute(
+        "insert_agent",
+        {
+            **plain,
+            "id": agent.bytes, "org_id": 2, "name": "theirs", "live_name": "theirs", "dialect": "native",
+            "state": "active", "grants": json.dumps(list(AGENT_GRANTS)), "capabilities": 0,
+            "code_digest": None, "code_expires_at": None, "code_tries": 0, "first_seen_at": now,
+            "created_at": now,
+        },
+    )  # fmt: skip
+    agent_key = {
+        "digest": digest(b"the-key-of-their-agent"),
+        "org_id": 2,
+        "agent_id": agent.bytes,
+        "now": now,
+    }
+    server.execute("insert_agent_key", agent_key)
+    server.execute(
+        "insert_device",
+        {
+            "id": device.bytes, "org_id": 2, "agent_id": agent.bytes, "number": 1, "name": "their printer",
+            "kind": "printer", "capabilities": "{}", "state": "idle", "reason": None, "gone_at": None,
+            "created_at": now,
+        },
+    )  # fmt: skip
+    secret = "the-key-of-their-owner"
+    server.execute(
+        "insert_api_key",
+        {
+            "id": key.bytes, "org_id": 2, "user_id": None, "name": "theirs",
+            "digest": digest(secret.encode()),
+            "grants": json.dumps(list(CLIENT_GRANTS)), "now": now,
+        },
+    )  # fmt: skip
+    job = server.try_submit(str(device), key=secret).ok(201)["id"]
+    return {"agents": str(agent), "printers": str(device), "jobs": job, "keys": str(key)}, secret
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    with serving(tmp_path_factory.mktemp("grants") / "data") as server:
+        revoked = server.machine()
+        server.call("POST", f"/agents/{revoked.id}/revoke").ok()
+        pending = "the-key-of-a-pending-agent"
+        server.register("waits", key=pending, headers={"Via": "1.1 proxy"}).problem(403, "agent-pending")
+        foreign, foreign_key = make_foreign(server)
+        yield Scene(
+            server=server,
+            machine=server.machine(),
+            keys={grant: server.new_key(grant) for grant in CLIENT_GRANTS},
+            revoked=revoked.key,
+            pending=pending,
+            foreign=foreign,
+            foreign_key=foreign_key,
+        )
+
+
+def test_only_these_routes_need_no_grant() -> None:
+    assert {route.path for route in ROUTES if route.grant is None} == OPEN
+    assert {route.path for route in ROUTES if route.grant == "any key"} == {"/agent/register"}
+    assert len(AGENT_ROUTES) + len(CLIENT_ROUTES) + len(OPEN) + 1 == len(ROUTES)
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=name_of)
+def test_nobody_gets_further_than_the_open_routes(scene: Scene, route: Route) -> None:
+    path = scene.own(route).replace("{code}", "not-found")
+    for key in (None, "a-key-that-nobody-knows"):
+        if route.grant == "any key" and key is not None:
+            continue
+        reply = scene.ask(route, path, key)
+        if route.path in OPEN:
+            assert reply.status == 200
+        else:
+            reply.problem(401, "unauthorized")
+
+
+@pytest.mark.parametrize("route", AGENT_ROUTES, ids=name_of)
+def test_agent_routes_take_agents_in_force_only(scene: Scene, route: Route) -> None:
+    path = scene.own(route)
+    for key in (ROOT, *scene.keys.values()):
+        scene.ask(route, path, key).problem(401, "unauthorized")
+    scene.ask(route, path, scene.revoked).problem(403, "agent-revoked")
+    scene.ask(route, path, scene.pending).problem(403, "agent-pending")
+
+
+@pytest.mark.parametrize("route", AGENT_ROUTES, ids=name_of)
+def test_an_agent_without_the_grant_does_no_work(scene: Scene, route: Route) -> None:
+    machine = scene.server.machine()
+    message = {"grants": ["commands.process"]}
+    scene.server.call("PUT", f"/agents/{machine.id}/grants", json_body=message).ok()
+    refused = scene.ask(route, scene.own(route), machine.key).problem(403, "forbidden")
+    assert refused["grant"] == route.grant
+
+
+@pytest.mark.parametrize("route", CLIENT_ROUTES, ids=name_of)
+def test_client_routes_want_their_one_grant(scene: Scene, route: Route) -> None:
+    for grant, key in scene.keys.items():
+        reply = scene.ask(route, scene.own(route), key)
+        if grant == route.grant:
+            assert reply.status not in (401, 403, 404, 405)
+            assert reply.status < 500
+        else:
+            assert reply.problem(403, "forbidden")["grant"] == route.grant
+    assert scene.ask(route, scene.own(route), ROOT).status not in (401, 403, 404, 405)
+    scene.ask(route, scene.own(route), scene.machine.key).problem(403, "forbidden")
+    scene.ask(route, scene.own(route), scene.revoked).problem(403, "agent-revoked")
+    scene.ask(route, scene.own(route), scene.pending).problem(403, "agent-pending")
+
+
+@pytest.mark.parametrize("route", [r for r in ROUTES if "{id}" in r.path], ids=name_of)
+def test_what_belongs_to_others_is_not_there(scene: Scene, route: Route) -> None:
+    key = scene.machine.key if route.grant in AGENT_GRANTS else ROOT
+    scene.ask(route, scene.others(route), key).problem(404, "not-found")
+    scene.ask(route, route.path.replace("{id}", str(uuid.uuid4())), key).problem(404, "not-found")
+    scene.ask(route, route.path.replace("{id}", "no-id"), key).problem(404, "not-found")
+    if route.grant not in AGENT_GRANTS:
+        scene.ask(route, scene.own(route), scene.foreign_key).problem(404, "not-found")
+
+
+def test_lists_show_ones_own_alone(scene: Scene) -> None:
+    mine = scene.server.submit(scene.machine.printers[0])["id"]
+    for path, kind in (
+        ("/jobs", "jobs"),
+        ("/printers", "printers"),
+        ("/agents", "agents"),
+        ("/keys", "keys"),
+    ):
+        seen = {item["id"] for item in scene.server.call("GET", path).ok()["items"]}
+        theirs = {item["id"] for item in scene.server.call("GET", path, key=scene.foreign_key).ok()["items"]}
+        assert theirs == {scene.foreign[kind]}
+        assert not seen & theirs
+    assert mine in {item["id"] for item in scene.server.call("GET", "/jobs").ok()["items"]}
+    assert scene.server.call("GET", "/agents/pending", key=scene.foreign_key).ok()["items"] == []
+    assert scene.server.call("GET", "/audit", key=scene.foreign_key).ok()["items"] == []
+    for query in (f"printer={scene.foreign['printers']}", f"agent={scene.foreign['agents']}"):
+        assert scene.server.call("GET", f"/jobs?{query}").ok()["items"] == []
+
+
+def test_a_printer_of_others_takes_no_job(scene: Scene) -> None:
+    reply = scene.server.try_submit(scene.foreign["printers"])
+    assert reply.problem(422, "unknown-printer")["field"] == "printer_id"
+
+
+def test_figures_show_ones_own_alone(scene: Scene) -> None:
+    with_theirs = scene.server.call("GET", "/metrics", key=scene.foreign_key)
+    assert with_theirs.status == 200
+    assert b'farhand_jobs{kind="print.raw",state="queued"} 1.0' in with_theirs.body
+
+
+def test_a_key_cannot_make_a_key_that_may_more(scene: Scene) -> None:
+    maker = scene.server.new_key("keys.manage", "jobs.read")
+    message = {"name": str(uuid.uuid4()), "grants": ["jobs.read", "agents.manage"]}
+    refused = scene.server.call("POST", "/keys", key=maker, json_body=message).problem(403, "forbidden")
+    assert refused["grant"] == "agents.manage"
+    message["grants"] = ["jobs.read"]
+    scene.server.call("POST", "/keys", key=maker, json_body=message).ok(201)
+
+
+def test_many_wrong_keys_make_an_address_wait_but_not_those_who_are_known(tmp_path: Path) -> None:
+    with serving(tmp_path / "data") as server:
+        machine = server.machine()
+        machine.poll()
+        statuses = [server.call("GET", "/jobs", key=f"guess-number-{n:05}").status for n in range(125)]
+        assert statuses[:120] == [401] * 120
+        server.call("GET", "/jobs", key="one-more-guess-at-the-key").problem(429, "too-many-waits")
+        assert machine.poll().status == 204
+        assert server.call("GET", "/jobs").status == 200
