@@ -16,6 +16,11 @@ TOKEN_BYTES = 16
 
 async def claim(session: Session, request: Claim) -> list[Claimed]:
     """Hand out work to one poll, within this transaction. The session has to be flushed afterwards."""
+    if request.agent_id in session.claimed_by or not session.claimed_in.isdisjoint(request.lanes):
+        # Picks read the database: what an earlier claim of this batch took must be in it.
+        await session.flush()
+    session.claimed_by.add(request.agent_id)
+    session.claimed_in.update(request.lanes)
     claimed: list[Claimed] = []
     same_poll = False
     if request.dialect == Dialect.NATIVE and request.device_id is None:
@@ -23,10 +28,6 @@ async def claim(session: Session, request: Claim) -> list[Claimed]:
     wanted = request.max - len(claimed)
     if wanted <= 0 or same_poll:
         return claimed
-    if not session.claimed_in.isdisjoint(request.lanes):
-        # A pick reads the database: what an earlier claim took from these lanes must be in it.
-        await session.flush()
-    session.claimed_in.update(request.lanes)
     for case in await _ready(session, request, wanted):
         if await _hold(session, request, case):
             claimed.append(_hand_out(case, request))

@@ -1,10 +1,19 @@
 """Committed jobs kept in memory, where no other process can change them behind our back."""
 
 from collections import OrderedDict
+from dataclasses import fields
+from operator import attrgetter
+from typing import Final
 
-from farhand.model.job import TERMINAL, Attempt, Job
+from farhand.model.job import Attempt, Job
 
 JOBS_MAX = 20_000
+_fields: Final = attrgetter(*(field.name for field in fields(Job)))
+
+
+def pruned(job: Job, now: int) -> bool:
+    """Whether the job's retention is over, so that its row may be gone."""
+    return job.prune_at is not None and job.prune_at <= now
 
 
 class Memory:
@@ -30,14 +39,14 @@ class Memory:
             self._jobs.popitem(last=False)
 
     def look(self, job_id: bytes, now: int) -> Job | None:
-        """A remembered job, for reading only; one past its retention is not there any more."""
+        """A copy of a remembered job: the original is changed in place before the next commit.
+
+        One past its retention is not there any more.
+        """
         entry = self._jobs.get(job_id)
-        if entry is None:
+        if entry is None or pruned(entry[0], now):
             return None
-        job = entry[0]
-        if job.state in TERMINAL and job.prune_at is not None and job.prune_at <= now:
-            return None
-        return job
+        return Job(*_fields(entry[0]))
 
     def clear(self) -> None:
         """Forget everything."""

@@ -10,7 +10,7 @@ from farhand.engine.holds import hold_change
 from farhand.model.job import Attempt, Event, Job, State
 from farhand.model.policy import Policy
 from farhand.storage.database import Params, Tx
-from farhand.storage.memory import Memory
+from farhand.storage.memory import Memory, pruned
 from farhand.storage.policies import Policies
 from farhand.storage.statements import columns, load
 
@@ -80,6 +80,7 @@ class Session:
         self.read_policies: dict[int, Policy] = {}
         self.learned: dict[str, int] = {}
         self.claimed_in: set[bytes] = set()
+        self.claimed_by: set[bytes] = set()
         self.written: list[Job] = []
         self._jitter = jitter
         self._slot = slot
@@ -97,9 +98,10 @@ class Session:
     async def _remember(self, memory: Memory, job_id: bytes) -> bool:
         """Make a case of a job that is in memory; the guards will prove it right."""
         known = memory.take(job_id)
-        if known is not None:
-            await self._open(*known)
-        return known is not None
+        if known is None or pruned(known[0], self.now):
+            return False
+        await self._open(*known)
+        return True
 
     async def _open(self, job: Job, attempts: list[Attempt]) -> None:
         policy = self.read_policies.get(job.policy_id)
@@ -182,6 +184,7 @@ class Session:
         await self.tx.bulk("insert_refusal", refusals)
         await self._move_holds(changed)
         self.claimed_in.clear()
+        self.claimed_by.clear()
         for case in changed:
             self._settle_down(case)
 

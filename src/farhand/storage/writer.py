@@ -134,6 +134,9 @@ class Writer:
                 continue
             await self._gather()
             batch = [self._queue.popleft() for _ in range(min(len(self._queue), self._batch_max))]
+            if not batch:
+                # Another writing connection took it all while this one gathered.
+                continue
             try:
                 await self._run(batch)
             except Exception as error:
