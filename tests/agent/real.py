@@ -1,38 +1,21 @@
 """The real server and the real agent as processes, for drills."""
 
+import http.client
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from base64 import b64encode
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
 from tests.peers.printers import free_port, wait_until
 
 TOKEN = "a root token for drills"
-_SERVER = """
-import sys
-from pathlib import Path
-from farhand.server import config, serve
-from farhand.systems import find_systems, load
-serve.run(config.load(Path(sys.argv[1]), {}), systems=find_systems(), load=load)
-"""
-_AGENT = """
-import asyncio, logging, os, sys
-from pathlib import Path
-from farhand.agent.config import load_config
-from farhand.agent.runner import run
-from farhand.systems.handlers import build_handlers
-logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(message)s")
-config = load_config(Path(sys.argv[1]), environ=os.environ)
-asyncio.run(run(config, build_handlers(config)))
-"""
+_CLI = "from farhand.cli.main import main; main()"
 
 
 def _clean_environment() -> dict[str, str]:
@@ -40,10 +23,10 @@ def _clean_environment() -> dict[str, str]:
 
 
 class Process:
-    """A Python process whose output lies in a file."""
+    """A `farhand` command whose output lies in a file."""
 
-    def __init__(self, code: str, argument: Path, log: Path, **environment: str) -> None:
-        self._code, self._argument, self.log = code, argument, log
+    def __init__(self, arguments: list[str], log: Path, **environment: str) -> None:
+        self._arguments, self.log = arguments, log
         self._environment = _clean_environment() | environment
         self.start()
 
@@ -51,7 +34,7 @@ class Process:
         """Starts it (again)."""
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", self._code, str(self._argument)],
+                [sys.executable, "-c", _CLI, *self._arguments],
                 env=self._environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -116,7 +99,7 @@ class Server(Process):
         ]
         config = folder / "farhand.toml"
         config.write_text("\n".join(lines) + "\n")
-        super().__init__(_SERVER, config, folder / "log", FARHAND_TOKEN=TOKEN)
+        super().__init__(["serve", "--config", str(config)], folder / "log", FARHAND_TOKEN=TOKEN)
 
     def start(self) -> None:
         """Starts it (again) and waits until it answers."""
@@ -127,20 +110,18 @@ class Server(Process):
         assert self.process.poll() is None, f"it ended:\n{self.tail()}"
         try:
             return self.call("GET", "/health")["ok"] is True
-        except OSError:
+        except (OSError, http.client.HTTPException):
             return False
 
-    def call(self, method: str, path: str, body: object = None, **headers: str) -> Any:
-        """One request with the root token; raises HTTPError for what is no success."""
-        request = urllib.request.Request(
-            self.url + path,
-            method=method,
-            data=None if body is None else json.dumps(body).encode(),
-            headers={"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"} | headers,
-        )
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(request, timeout=30) as reply:
-            return json.loads(reply.read())
+    def call(self, method: str, path: str, body: object = None) -> Any:
+        """One request with the root token; AssertionError for what is no success."""
+        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)) as connection:
+            headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
+            connection.request(method, path, None if body is None else json.dumps(body), headers)
+            with connection.getresponse() as reply:
+                answer = reply.read()
+        assert reply.status in (200, 201), f"{method} {path}: {reply.status} {answer.decode()}"
+        return json.loads(answer)
 
     def printer_id(self, name: str) -> str:
         """Waits for a printer of this name that is there."""
@@ -189,7 +170,7 @@ class Server(Process):
 class RealAgent(Process):
     """A real agent; `printing` is the inside of its table."""
 
-    def __init__(self, folder: Path, server: str, printing: str, *, settings: str = "") -> None:
+    def __init__(self, folder: Path, server: str, printing: str) -> None:
         folder.mkdir(exist_ok=True)
         self.data = folder / "data"
         lines = [
@@ -197,14 +178,12 @@ class RealAgent(Process):
             'name = "drill"',
             f'data = "{self.data}"',
             "describe_every_ms = 300",
-            settings,
             "[printing]",
-            "discover = false",
             printing,
         ]
         config = folder / "agent.toml"
         config.write_text("\n".join(lines) + "\n")
-        super().__init__(_AGENT, config, folder / "log")
+        super().__init__(["agent", "run", "--config", str(config)], folder / "log")
 
     def suspend(self) -> None:
         """SIGSTOP."""

@@ -18,7 +18,8 @@ from typing import Any
 from farhand.model.clock import Clock, SystemClock
 from farhand.server.config import ServerConfig
 from farhand.server.context import Context
-from farhand.server.serve import HttpServer, running, uvicorn_config
+from farhand.cli.compose import running
+from farhand.server.serve import HttpServer, uvicorn_config
 from farhand.systems import find_systems, load
 
 ROOT = "root-token-of-the-tests-000000"

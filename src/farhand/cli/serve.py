@@ -31,8 +31,8 @@ def serve(
     FARHAND_TOKEN sets the root token; without it one is made in the data folder.
     """
     need_server()
+    from farhand.cli import compose as server
     from farhand.server import config as settings
-    from farhand.server import serve as server
     from farhand.systems import find_systems, load
 
     overrides = {"host": host, "port": port, "data": data, "database": database}
@@ -44,7 +44,7 @@ def serve(
 def need_server() -> None:
     """Raises FarhandError, saying what to install, where the packages of a server are missing."""
     try:
-        import_module("farhand.server.serve")
+        import_module("farhand.cli.compose")
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] == "farhand":
             raise

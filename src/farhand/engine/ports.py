@@ -1,9 +1,12 @@
-"""What the engine needs from the outside: a store, payload storage, wake-ups."""
+"""What the engine needs from the outside: a store, a registry, payload storage."""
 
-from collections.abc import AsyncIterator
-from typing import Protocol
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, Protocol
 
 from farhand.engine.attempt import Held, Settled
+from farhand.engine.enrolment import Pending, Registered, Registration
+from farhand.engine.registry import Agent, ApiKey, Device
 from farhand.engine.requests import (
     Act,
     Claim,
@@ -12,33 +15,199 @@ from farhand.engine.requests import (
     Order,
     PayloadPlace,
     Release,
+    Reserve,
     Retry,
     Settle,
     Submit,
     Submitted,
 )
+from farhand.engine.wakeups import Hub, Ticket
 from farhand.model.errors import Problem
-from farhand.model.job import Event, Job
+from farhand.model.job import Actor, Event, Job
 
 
-class Ticket(Protocol):
-    """A claim that may still be waiting: await `result()`, or `withdraw()` when nobody waits any more."""
+class StoreGone(Exception):
+    """The database cannot be reached just now."""
 
-    async def result(self, timeout_ms: int) -> list[Claimed]:
-        """The jobs handed over, empty after the time."""
+
+class StoreFault(Exception):
+    """The database refused a statement."""
+
+
+class Registry(Protocol):
+    """Agents, their keys and devices. `changed` callbacks run when any of it may have changed."""
+
+    changed: list[Callable[[], None]]
+
+    async def register(self, request: Registration) -> Registered | Pending | Problem:
+        """An agent presents itself: known, let in, put into the inbox or refused."""
         ...
 
-    def withdraw(self) -> None:
-        """Stop waiting. What was handed over in the meantime must be given back by the caller."""
+    async def issue(self, org_id: int, name: str, key_digest: bytes, actor: Actor) -> Agent | Problem:
+        """Make an agent that is never pending."""
+        ...
+
+    async def approve(
+        self, org_id: int, agent_id: bytes, actor: Actor, *, code: str | None
+    ) -> Agent | Problem:
+        """Let a pending agent in, by its code or, with None, marked as approved without one."""
+        ...
+
+    async def revoke(self, org_id: int, agent_id: bytes, actor: Actor) -> Agent | Problem:
+        """Throw an agent out at once."""
+        ...
+
+    async def set_grants(
+        self, org_id: int, agent_id: bytes, grants: list[str], actor: Actor
+    ) -> Agent | Problem:
+        """Replace an agent's grants."""
+        ...
+
+    async def set_state(self, org_id: int, agent_id: bytes, state: str, actor: Actor) -> Agent | Problem:
+        """Pause, drain or resume an agent."""
+        ...
+
+    async def agent_by_key(self, digest: bytes) -> Agent | None:
+        """The agent behind a key, revoked and pending ones included."""
+        ...
+
+    async def agent(self, org_id: int, agent_id: bytes) -> Agent | None:
+        """One agent."""
+        ...
+
+    async def agents(self, org_id: int, after: tuple[str, bytes] | None, limit: int) -> list[Agent]:
+        """Agents by name, without the inbox."""
+        ...
+
+    async def pending(self, org_id: int) -> list[Agent]:
+        """The inbox, oldest first."""
+        ...
+
+    async def seen(self, moments: dict[bytes, int]) -> None:
+        """Write down when agents were last seen, many at a time."""
+        ...
+
+    async def devices_of(self, agent_id: bytes) -> list[Device]:
+        """The devices behind an agent, gone ones included."""
+        ...
+
+    async def device(self, org_id: int, device_id: bytes) -> Device | None:
+        """One device."""
+        ...
+
+    async def devices(
+        self, org_id: int, after: tuple[str, bytes] | None, limit: int, *, with_gone: bool
+    ) -> list[tuple[Device, str, int | None, str]]:
+        """Devices by name, each with its agent's name, when that was last seen, and its state."""
         ...
 
 
-class JobStore(Protocol):
+class ApiKeys(Protocol):
+    """Client keys."""
+
+    async def create(
+        self, org_id: int, name: str, digest: bytes, grants: list[str], actor: Actor
+    ) -> ApiKey | Problem:
+        """Store a new key by its digest."""
+        ...
+
+    async def find(self, digest: bytes) -> ApiKey | None:
+        """The key in force behind a digest."""
+        ...
+
+    async def list(self, org_id: int) -> list[ApiKey]:
+        """All keys by name, revoked ones included."""
+        ...
+
+    async def revoke(self, org_id: int, key_id: bytes, actor: Actor) -> ApiKey | Problem:
+        """Stop a key from working, at once."""
+        ...
+
+
+class Store(Protocol):
     """The durable queue. Every write is answered only after its commit.
 
     Methods return a Problem instead of raising it where the answer belongs to one request
-    of a batch; a Problem changes nothing except, for late results, the event trail.
+    of a batch; a Problem changes nothing except, for late results, the event trail. Raises
+    StoreGone while the database cannot be reached, StoreFault when it refuses a statement.
     """
+
+    hub: Hub
+
+    @property
+    def registry(self) -> Registry:
+        """Agents and devices."""
+        ...
+
+    @property
+    def keys(self) -> ApiKeys:
+        """Client keys."""
+        ...
+
+    @property
+    def shared(self) -> bool:
+        """Whether other processes may write to the same database."""
+        ...
+
+    @property
+    def next_due(self) -> int | None:
+        """The earliest moment at which something is due, as far as this process knows."""
+        ...
+
+    @property
+    def figures(self) -> tuple[int, int]:
+        """How many transactions were committed, and how many requests they carried."""
+        ...
+
+    async def open(self) -> None:
+        """Connect, bring the schema up to date, begin to write."""
+        ...
+
+    async def close(self) -> None:
+        """Answer whoever waits, finish what is queued, let go."""
+        ...
+
+    async def look(self) -> None:
+        """Try the parked claims whose lanes have work that another process brought."""
+        ...
+
+    async def reserve(self, request: Reserve) -> Submitted | Problem | None:
+        """Take an idempotency key before outside work begins; None when it may begin."""
+        ...
+
+    def claim_or_park(self, request: Claim) -> Ticket:
+        """Hand out work now or as soon as there is some."""
+        ...
+
+    def settle_soon(self, request: Settle) -> asyncio.Future[Settled | Problem]:
+        """Queue a report; the future is set after its commit."""
+        ...
+
+    async def settle_then_claim(self, request: Settle, then: Claim) -> tuple[Settled | Problem, Ticket]:
+        """Settle and claim in one transaction; a refused settle does not stop the claim."""
+        ...
+
+    async def prune(self, limit: int = 50) -> tuple[int, list[bytes]]:
+        """Delete finished jobs past their retention; how many, and the stored payloads nobody needs now."""
+        ...
+
+    async def forget_keys(self) -> int:
+        """Drop idempotency keys past their memory; how many."""
+        ...
+
+    async def queued_before(self, job: Job) -> int:
+        """How many jobs of its lane a queued job still waits for, counted up to 1000."""
+        ...
+
+    async def counts(self, org_id: int) -> list[tuple[str, str, int]]:
+        """Jobs per kind and state."""
+        ...
+
+    async def audit(
+        self, org_id: int, before: int | None = None, limit: int = 200
+    ) -> Sequence[Sequence[Any]]:
+        """The audit log, newest first: seq, time, actor kind and id, action, subject, data."""
+        ...
 
     async def submit(self, request: Submit) -> Submitted | Problem:
         """Write down a job, or find the one already made for its idempotency key."""
@@ -88,7 +257,7 @@ class JobStore(Protocol):
         """A gate found that a queued job can never run."""
         ...
 
-    async def sweep(self, limit: int = 200) -> int:
+    async def sweep(self) -> int:
         """Do what is due; how many jobs were looked at."""
         ...
 

@@ -63,6 +63,19 @@ class Device:
     created_at: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiKey:
+    """One API key without the secret."""
+
+    id: bytes
+    name: str
+    grants: tuple[str, ...]
+    created_at: int
+    revoked_at: int | None = None
+    org_id: int = 1
+    user_id: bytes | None = None
+
+
 def online(last_seen_at: int | None, now: int) -> bool:
     """Whether an agent was seen within the last minute."""
     return last_seen_at is not None and now - last_seen_at <= ONLINE_MS

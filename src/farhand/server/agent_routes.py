@@ -30,7 +30,7 @@ from farhand.protocol.agent import (
 from farhand.protocol.wire import decode, encode, problem_document
 from farhand.server.call import Call
 from farhand.server.context import Context
-from farhand.server.text import refuse_nul
+from farhand.server.text import refuse_deep, refuse_nul
 from farhand.server.views import claimed_job
 
 BODY_MAX: Final = 4 * 1024 * 1024
@@ -181,7 +181,9 @@ def _claim_reply(context: Context, call: Call, jobs: list[Claimed]) -> ClaimRepl
 
 async def claim(context: Context, call: Call) -> None:
     """`POST /agent/claim`: work for the free lanes, held as long as the agent asks."""
-    wanted = decode(_claim, await call.body(BODY_MAX))
+    body = await call.body(BODY_MAX)
+    wanted = decode(_claim, body)
+    refuse_nul(body, wanted)
     ticket = context.store.claim_or_park(_claim_of(context, call, wanted))
     jobs = await _await_jobs(context, call, ticket, wanted.wait_ms)
     if jobs is not None:
@@ -315,6 +317,7 @@ async def result(context: Context, call: Call) -> None:
     body = await call.body(BODY_MAX)
     message = decode(_result, body)
     refuse_nul(body, message)
+    refuse_deep("result", message.result)
     request = Settle(act=_act(call, message.lease_token), report=report_of(message))
     if message.next is None:
         answer = await context.store.settle(request)
@@ -340,6 +343,8 @@ async def results(context: Context, call: Call) -> None:
     refuse_nul(body, message)
     agent = call.principal.must_be_agent()
     pending: list[asyncio.Future[Settled | Problem]] = []
+    for index, entry in enumerate(message.results):
+        refuse_deep(f"results[{index}].result", entry.result)
     for entry in message.results:
         job_id = parse_id(entry.job_id)
         act = Act(

@@ -3,13 +3,13 @@
 import logging
 from typing import Final
 
+from farhand.engine.ports import StoreFault, StoreGone
 from farhand.engine.registry import AGENT_GRANTS
 from farhand.model.errors import Problem
 from farhand.protocol import PROTOCOL, PROTOCOL_HEADER, PROTOCOL_OLDEST
 from farhand.server.call import Call, Gone, Receive, Scope, Send
 from farhand.server.context import Context
 from farhand.server.routes import Route
-from farhand.storage.database import DatabaseGone, StatementFailed
 
 log = logging.getLogger("farhand.server")
 _PROTOCOL: Final = PROTOCOL_HEADER.lower().encode()
@@ -42,12 +42,12 @@ class App:
             return
         except RecursionError:
             await self._explain(call, Problem("bad-json", "the body is nested too deeply"))
-        except DatabaseGone as error:
+        except StoreGone as error:
             log.error("database_gone", extra={"error": str(error)})
             await self._explain(
                 call, Problem("busy", "the database cannot be reached just now", retry_after=2)
             )
-        except StatementFailed as error:
+        except StoreFault as error:
             await self._fault(call, route, error)
         except Exception as error:
             await self._fault(call, route, error)

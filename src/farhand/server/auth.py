@@ -6,12 +6,12 @@ import json
 from collections import OrderedDict
 from typing import Final
 
+from farhand.engine.ports import Store
 from farhand.engine.registry import AGENT_GRANTS, Agent
 from farhand.model.clock import Clock
 from farhand.model.errors import Problem
 from farhand.server.call import Call
 from farhand.server.principal import Principal
-from farhand.storage.store import Store
 
 KEY_MIN: Final = 16
 KEY_MAX: Final = 512

@@ -5,7 +5,7 @@ import contextlib
 from collections import Counter, deque
 from dataclasses import dataclass, field
 
-from farhand.engine.ports import Payloads
+from farhand.engine.ports import Payloads, Store
 from farhand.engine.wakeups import Ticket
 from farhand.model.clock import Clock
 from farhand.model.errors import Problem
@@ -14,7 +14,6 @@ from farhand.server.auth import Authenticator
 from farhand.server.config import ServerConfig
 from farhand.server.desk import Decoder, Desk
 from farhand.server.routes import Table
-from farhand.storage.store import Store
 
 
 @dataclass(slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from farhand.egress.errors import EgressError
 from farhand.egress.payload import fetch_payload
 from farhand.egress.policy import EgressPolicy
 from farhand.egress.resolve import SystemResolver
-from farhand.engine.ports import Payloads
+from farhand.engine.ports import Payloads, Store
 from farhand.engine.registry import Device
 from farhand.model.clock import Clock
 from farhand.model.errors import Problem
@@ -19,7 +19,6 @@ from farhand.model.job import Submission
 from farhand.model.policy import Policy
 from farhand.server.config import ServerConfig
 from farhand.server.principal import Principal
-from farhand.storage.store import Store
 
 DEVICES_MAX = 50_000
 

@@ -6,10 +6,12 @@ import binascii
 import dataclasses
 import hashlib
 import logging
+import re
 from typing import Any, Final
 
 import msgspec
 
+from farhand.engine.ports import StoreFault, StoreGone
 from farhand.engine.requests import JobFilter, Order, Reserve, Retry, Submit, Submitted
 from farhand.model.errors import Problem
 from farhand.model.ids import id_text, parse_id
@@ -21,7 +23,6 @@ from farhand.server.context import Context
 from farhand.server.desk import Prepared
 from farhand.server.text import refuse_nul
 from farhand.server.views import event_view, job_view
-from farhand.storage.database import DatabaseGone, StatementFailed
 
 log = logging.getLogger("farhand.server")
 
@@ -33,6 +34,9 @@ BATCH_MAX: Final = 100
 KEY_MAX: Final = 255
 SEQ_MAX: Final = (1 << 63) - 1
 LIST_QUERY: Final = ("state", "kind", "printer", "agent", "tag", "source", "limit", "cursor")
+
+
+_CURSOR = re.compile(rb"j[0-9a-f]{1,16}")
 
 
 class _Kind(msgspec.Struct):
@@ -162,7 +166,7 @@ async def _batch_item(context: Context, call: Call, body: bytes, key: str | None
         done = problem
     except RecursionError:
         done = Problem("bad-json", "the job is nested too deeply")
-    except (DatabaseGone, StatementFailed, OSError) as error:
+    except (StoreGone, StoreFault, OSError) as error:
         # The others of the batch may be written down already: their answers must not be lost with it.
         log.exception("batch_item_failed", exc_info=error)
         done = Problem("internal", "something went wrong on the server; its log says what")
@@ -225,7 +229,7 @@ async def _changed(context: Context, call: Call, job: Job, wait_ms: int) -> Job 
                 context.store.hub.unwatch(job.id, watch)
                 return latest
             # Hints can be missed where several servers share a database, so look now and then.
-            pause = min(left, 2.0) if context.store.database.shared else left
+            pause = min(left, 2.0) if context.store.shared else left
             await asyncio.wait((watch, gone), timeout=pause, return_when=asyncio.FIRST_COMPLETED)
             context.store.hub.unwatch(job.id, watch)
             if gone.done():
@@ -244,9 +248,9 @@ def decode_cursor(text: str) -> int:
     """The position behind a cursor. Raises Problem `bad-cursor`."""
     try:
         plain = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-        if plain[:1] != b"j" or not plain[1:].isalnum():
-            raise ValueError("not a job cursor")
-        return min(int(plain[1:17], 16), SEQ_MAX)
+        if not _CURSOR.fullmatch(plain):
+            raise ValueError("not a cursor of this list")
+        return min(int(plain[1:], 16), SEQ_MAX)
     except (ValueError, binascii.Error) as error:
         raise Problem("bad-cursor", "cursor: take it unchanged from the `next` of a list") from error
 

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from farhand.engine.registry import AGENT_GRANTS, CLIENT_GRANTS, Agent, Device
+from farhand.engine.registry import AGENT_GRANTS, CLIENT_GRANTS, Agent, ApiKey, Device
 from farhand.model.clock import to_rfc3339
 from farhand.model.errors import Problem
 from farhand.model.ids import id_text, parse_id
@@ -29,7 +29,6 @@ from farhand.server.context import Context
 from farhand.server.job_routes import decode_cursor, encode_cursor, page_limit
 from farhand.server.text import refuse_nul
 from farhand.server.views import actor_text, agent_view, moment, pending_view, printer_view
-from farhand.storage.api_keys import ApiKey
 
 BODY_MAX: Final = 64 * 1024
 _issue = msgspec.json.Decoder(IssueRequest)

@@ -44,10 +44,9 @@ async def exposition(context: Context, org_id: int) -> bytes:
     )
     for (method, route, status), n in sorted(context.requests.items()):
         requests.add_metric([method, route, str(status)], n)
-    commits = CounterMetricFamily("farhand_commits", "Write transactions", value=context.store.writer.commits)
-    writes = CounterMetricFamily(
-        "farhand_writes", "Requests they carried", value=context.store.writer.requests
-    )
+    commits_made, requests_carried = context.store.figures
+    commits = CounterMetricFamily("farhand_commits", "Write transactions", value=commits_made)
+    writes = CounterMetricFamily("farhand_writes", "Requests they carried", value=requests_carried)
     registry = CollectorRegistry()
     registry.register(_Snapshot([jobs, agents, polls, requests, commits, writes]))  # pyright: ignore[reportArgumentType]  (a collector by shape)
     return generate_latest(registry)

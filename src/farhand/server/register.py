@@ -15,7 +15,7 @@ from farhand.protocol.wire import bad_field, decode
 from farhand.server.auth import bearer, digest
 from farhand.server.call import Call
 from farhand.server.context import Context
-from farhand.server.text import refuse_nul
+from farhand.server.text import refuse_deep, refuse_nul
 
 BODY_MAX: Final = 4 * 1024 * 1024
 FORWARDING: Final = (b"forwarded", b"x-forwarded-for", b"x-real-ip", b"via")
@@ -57,6 +57,8 @@ async def register(context: Context, call: Call) -> None:
     body = await call.body(BODY_MAX)
     message = decode(_register, body)
     refuse_nul(body, message)
+    for index, printer in enumerate(message.printers):
+        refuse_deep(f"printers[{index}].capabilities", printer.capabilities)
     names = [printer.name for printer in message.printers]
     for index, name in enumerate(names):
         if name in names[:index]:

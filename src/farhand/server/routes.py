@@ -61,7 +61,7 @@ class Table:
         if methods is None:
             methods, params = self._by_shape(path)
         if methods is None:
-            raise Problem("not-found", f"there is no route {path!r}; /openapi.json lists what there is")
+            raise Problem("not-found", f"there is no route {path[:200]!r}; /openapi.json lists what there is")
         route = methods.get(method)
         if route is None:
             allow = ", ".join(sorted(methods))

@@ -2,6 +2,7 @@
 
 import asyncio
 import fcntl
+import gc
 import logging
 import os
 import signal
@@ -13,8 +14,8 @@ from typing import Any
 
 import uvicorn
 
-from farhand.engine.ports import Payloads
-from farhand.model.clock import Clock, SystemClock
+from farhand.engine.ports import Payloads, Store
+from farhand.model.clock import Clock
 from farhand.model.policy import Policy
 from farhand.model.system import System
 from farhand.server import api
@@ -26,29 +27,9 @@ from farhand.server.context import Context, HeldPolls
 from farhand.server.desk import Decoder, Desk
 from farhand.server.routes import Route, Table
 from farhand.server.timers import Timers
-from farhand.storage.database import Database
-from farhand.storage.folder import FolderPayloads
-from farhand.storage.sqlite import SqliteDatabase
-from farhand.storage.store import Store
 
 log = logging.getLogger("farhand.server")
 GRACE_S = 10
-
-
-def database_of(config: ServerConfig) -> Database:
-    """The database behind the configured URL. Raises ConfigError for one it does not know."""
-    url = config.database_url
-    if url.startswith("sqlite:///"):
-        return SqliteDatabase(Path(url.removeprefix("sqlite:///")), exclusive=True)
-    if url.startswith(("postgresql://", "postgres://")):
-        try:
-            from farhand.storage.postgres import PostgresDatabase
-        except ImportError as error:
-            raise ConfigError(
-                "PostgreSQL needs its driver: pip install 'farhand[server,postgres]'"
-            ) from error
-        return PostgresDatabase(url)
-    raise ConfigError(f"database must be sqlite:///PATH or postgresql://…, got {url.partition(':')[0]}:…")
 
 
 def lock_data(data: Path) -> int:
@@ -74,20 +55,18 @@ def system_policies(systems: tuple[System, ...]) -> dict[str, Policy]:
 async def running(
     config: ServerConfig,
     *,
+    store: Store,
+    payloads: Payloads,
     systems: tuple[System, ...],
     load: Callable[[str], Any],
     token: str,
-    clock: Clock | None = None,
+    clock: Clock,
 ) -> AsyncGenerator[tuple[App, Context]]:
     """A server's application with its store open and its timers running.
 
     `load` resolves the references of the systems' manifests.
     """
-    clock = clock or SystemClock()
     in_force = policies(system_policies(systems), config)
-    store = Store(database_of(config), clock)
-    payloads = FolderPayloads(config.data / "payloads")
-    await asyncio.to_thread(payloads.open_root)
     await store.open()
     context = assemble(
         config,
@@ -222,8 +201,11 @@ def uvicorn_config(app: App, config: ServerConfig) -> uvicorn.Config:
 async def serve(
     config: ServerConfig,
     *,
+    store: Store,
+    payloads: Payloads,
     systems: tuple[System, ...],
     load: Callable[[str], Any],
+    clock: Clock,
     environment: Mapping[str, str] = os.environ,
     announce: Callable[[str], None] = print,
 ) -> None:
@@ -231,13 +213,25 @@ async def serve(
     lock = lock_data(config.data)
     try:
         token, path = root_token(config.data, environment)
-        async with running(config, systems=systems, load=load, token=token) as (app, context):
+        async with running(
+            config,
+            store=store,
+            payloads=payloads,
+            systems=systems,
+            load=load,
+            token=token,
+            clock=clock,
+        ) as (app, context):
 
             def listening(port: int) -> None:
                 announce(f"farhand listens on http://{config.host}:{port}")
                 if path is not None:
                     announce(f"the root token lies in {path}")
 
+            # What start-up made stays; requests leave little that only the collector can free.
+            gc.collect()
+            gc.freeze()
+            gc.set_threshold(50_000, 20, 20)
             server = HttpServer(uvicorn_config(app, config), context.close, listening)
             try:
                 await server.serve()
@@ -247,16 +241,3 @@ async def serve(
                 ) from error
     finally:
         os.close(lock)
-
-
-def run(
-    config: ServerConfig,
-    *,
-    systems: tuple[System, ...],
-    load: Callable[[str], Any],
-    announce: Callable[[str], None] = print,
-) -> None:
-    """Serve in this process on the fast event loop."""
-    import uvloop
-
-    uvloop.run(serve(config, systems=systems, load=load, announce=announce))

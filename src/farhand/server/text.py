@@ -1,5 +1,6 @@
-"""Text that databases refuse, found before it reaches one."""
+"""What databases and readers of JSON refuse, found before it reaches one."""
 
+from collections.abc import Iterable
 from typing import Any, cast
 
 import msgspec
@@ -16,11 +17,26 @@ def refuse_nul(body: bytes, message: object) -> None:
         raise bad_field(path or "(body)", "must not contain NUL characters")
 
 
+DEPTH_MAX = 64
+
+
+def refuse_deep(field: str, value: Any) -> None:
+    """Raise Problem naming the field when a free value is nested deeper than JSON readers like."""
+    level = [value]
+    for _ in range(DEPTH_MAX + 1):
+        level = [inner for entry in level if isinstance(entry, dict | list) for inner in _inside(entry)]
+        if not level:
+            return
+    raise bad_field(field, f"is nested deeper than {DEPTH_MAX} levels")
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value  # pyright: ignore[reportUnknownVariableType]  (decoded JSON)
+
+
 def _find(value: Any, path: str) -> str | None:
     if isinstance(value, str):
         return path if "\0" in value else None
-    if isinstance(value, msgspec.Raw):
-        return path if b"\\u0000" in bytes(value) else None
     if isinstance(value, dict):
         for key, entry in cast("dict[str, Any]", value).items():
             inner = f"{path}.{key}" if path else str(key)

@@ -6,10 +6,9 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from farhand.server.context import Context
-from farhand.storage.batch import SWEEP_LIMIT
-from farhand.storage.prune import forget_keys
 
 log = logging.getLogger("farhand.server")
+SWEEP_FULL = 200
 PRUNE_BATCH = 50
 PRUNE_REST_S = 0.02
 LOOK_S = 10.0
@@ -30,7 +29,7 @@ class Timers:
             (config.prune_ms / 1000, self.prune),
             (config.seen_ms / 1000, self.write_seen),
         ]
-        if self._context.store.database.shared:
+        if self._context.store.shared:
             work.append((LOOK_S, self._context.store.look))
         self._tasks = [asyncio.create_task(self._every(pause, action)) for pause, action in work]
 
@@ -54,10 +53,10 @@ class Timers:
     async def sweep(self) -> None:
         """Carry out what is due, until nothing is."""
         store = self._context.store
-        due = store.writer.next_due
-        if not store.database.shared and (due is None or due > self._context.clock.now_ms()):
+        due = store.next_due
+        if not store.shared and (due is None or due > self._context.clock.now_ms()):
             return
-        while await store.sweep() >= SWEEP_LIMIT:
+        while await store.sweep() >= SWEEP_FULL:
             continue
 
     async def prune(self) -> None:
@@ -70,7 +69,7 @@ class Timers:
             if gone < PRUNE_BATCH:
                 break
             await asyncio.sleep(PRUNE_REST_S)
-        await forget_keys(context.store.database, context.clock.now_ms())
+        await context.store.forget_keys()
 
     async def write_seen(self) -> None:
         """Write down when agents were last seen."""

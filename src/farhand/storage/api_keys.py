@@ -2,8 +2,8 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from farhand.engine.registry import ApiKey
 from farhand.model.clock import Clock
 from farhand.model.errors import Problem
 from farhand.model.ids import new_id
@@ -11,19 +11,6 @@ from farhand.model.job import Actor
 from farhand.storage.audit import note
 from farhand.storage.database import Database, Row
 from farhand.storage.registry_rows import REGISTRY_CHANGED
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApiKey:
-    """One API key without the secret."""
-
-    id: bytes
-    name: str
-    grants: tuple[str, ...]
-    created_at: int
-    revoked_at: int | None = None
-    org_id: int = 1
-    user_id: bytes | None = None
 
 
 class ApiKeyRows:

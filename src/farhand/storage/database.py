@@ -4,6 +4,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
+from farhand.engine.ports import StoreFault, StoreGone
+
 Row = Sequence[Any]
 Params = Mapping[str, object] | tuple[object, ...]
 """A statement's values by name, or already in the order of the statement's own parameters."""
@@ -13,7 +15,7 @@ class GuardFailed(Exception):
     """A guarded update met a row that was not as it was read."""
 
 
-class StatementFailed(Exception):
+class StatementFailed(StoreFault):
     """The database refused a statement; the transaction is over. `transient` may succeed when tried again."""
 
     def __init__(self, message: str, *, transient: bool = False) -> None:
@@ -21,7 +23,7 @@ class StatementFailed(Exception):
         self.transient = transient
 
 
-class DatabaseGone(Exception):
+class DatabaseGone(StoreGone):
     """The database cannot be reached."""
 
 

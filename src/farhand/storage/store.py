@@ -61,6 +61,21 @@ class Store:
         self.registry = RegistryRows(database, clock, self.writer.capabilities)
         self.keys = ApiKeyRows(database, clock, self.registry.announce)
 
+    @property
+    def shared(self) -> bool:
+        """Whether other processes may write to the same database."""
+        return self.database.shared
+
+    @property
+    def next_due(self) -> int | None:
+        """The earliest moment at which something is due, as far as this process knows."""
+        return self.writer.next_due
+
+    @property
+    def figures(self) -> tuple[int, int]:
+        """How many transactions were committed, and how many requests they carried."""
+        return self.writer.commits, self.writer.requests
+
     async def open(self) -> None:
         """Connect, migrate, make the default tenant, begin to write."""
         await self.database.open()

@@ -1,0 +1,99 @@
+"""The one place where a server's parts are chosen and put together."""
+
+import os
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from farhand.model.clock import Clock, SystemClock
+from farhand.model.system import System
+from farhand.server import serve as server
+from farhand.server.app import App
+from farhand.server.config import ConfigError, ServerConfig
+from farhand.server.context import Context
+from farhand.storage.database import Database
+from farhand.storage.folder import FolderPayloads
+from farhand.storage.sqlite import SqliteDatabase
+from farhand.storage.store import Store
+
+
+def database_of(config: ServerConfig) -> Database:
+    """The database behind the configured URL. Raises ConfigError for one it does not know."""
+    url = config.database_url
+    if url.startswith("sqlite:///"):
+        return SqliteDatabase(Path(url.removeprefix("sqlite:///")), exclusive=True)
+    if url.startswith(("postgresql://", "postgres://")):
+        try:
+            from farhand.storage.postgres import PostgresDatabase
+        except ImportError as error:
+            raise ConfigError(
+                "PostgreSQL needs its driver: pip install 'farhand[server,postgres]'"
+            ) from error
+        return PostgresDatabase(url)
+    raise ConfigError(f"database must be sqlite:///PATH or postgresql://…, got {url.partition(':')[0]}:…")
+
+
+def payloads_of(config: ServerConfig) -> FolderPayloads:
+    """The payload store: a folder beside the database."""
+    payloads = FolderPayloads(config.data / "payloads")
+    payloads.open_root()
+    return payloads
+
+
+@asynccontextmanager
+async def running(
+    config: ServerConfig,
+    *,
+    systems: tuple[System, ...],
+    load: Callable[[str], Any],
+    token: str,
+    clock: Clock | None = None,
+) -> AsyncGenerator[tuple[App, Context]]:
+    """A whole server without its socket: for tests and for embedding."""
+    clock = clock or SystemClock()
+    async with server.running(
+        config,
+        store=Store(database_of(config), clock),
+        payloads=payloads_of(config),
+        systems=systems,
+        load=load,
+        token=token,
+        clock=clock,
+    ) as parts:
+        yield parts
+
+
+async def serve(
+    config: ServerConfig,
+    *,
+    systems: tuple[System, ...],
+    load: Callable[[str], Any],
+    environment: Mapping[str, str] = os.environ,
+    announce: Callable[[str], None] = print,
+) -> None:
+    """Serve until SIGINT or SIGTERM. Raises ConfigError when the settings do not fit."""
+    clock = SystemClock()
+    await server.serve(
+        config,
+        store=Store(database_of(config), clock),
+        payloads=payloads_of(config),
+        systems=systems,
+        load=load,
+        clock=clock,
+        environment=environment,
+        announce=announce,
+    )
+
+
+def run(
+    config: ServerConfig,
+    *,
+    systems: tuple[System, ...],
+    load: Callable[[str], Any],
+    announce: Callable[[str], None] = print,
+) -> None:
+    """Serve in this process on the fast event loop."""
+    import uvloop
+
+    uvloop.run(serve(config, systems=systems, load=load, announce=announce))
