@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from farhand.cli.compose import running
 from farhand.model.clock import Clock, SystemClock
 from farhand.server.config import ServerConfig
 from farhand.server.context import Context
-from farhand.cli.compose import running
 from farhand.server.serve import HttpServer, uvicorn_config
 from farhand.systems import find_systems, load
 

@@ -10,9 +10,9 @@ from msgspec import UNSET, Meta, UnsetType
 from farhand.protocol.wire import Message, Reply
 
 Name = Annotated[str, Meta(min_length=1, max_length=200)]
-Token = Annotated[str, Meta(min_length=32, max_length=32, pattern="^[0-9a-f]*$")]
+Token = Annotated[str, Meta(min_length=32, max_length=32, pattern=r"^[0-9a-f]*$(?!\n)")]
 Reason = Annotated[str, Meta(max_length=4000)]
-Phase = Annotated[str, Meta(min_length=1, max_length=40, pattern="^[a-z][a-z0-9_-]*$")]
+Phase = Annotated[str, Meta(min_length=1, max_length=40, pattern=r"^[a-z][a-z0-9_-]*$(?!\n)")]
 PollId = Annotated[str, Meta(min_length=1, max_length=64)]
 CLAIM_MAX = 64
 
@@ -152,7 +152,7 @@ class ResultRequest(Message, frozen=True):
     lease_token: Token | None = None
     retryable: bool = False
     retry_after_ms: Annotated[int, Meta(ge=0, le=86_400_000)] | None = None
-    evidence: Annotated[str, Meta(pattern="^(printed|delivered|response|reported)$")] | None = None
+    evidence: Annotated[str, Meta(pattern=r"^(printed|delivered|response|reported)$(?!\n)")] | None = None
     cancelled: bool = False
     uncertain: bool = False
     result: Any = None
@@ -168,7 +168,7 @@ class BatchResult(Message, frozen=True):
     lease_token: Token | None = None
     retryable: bool = False
     retry_after_ms: Annotated[int, Meta(ge=0, le=86_400_000)] | None = None
-    evidence: Annotated[str, Meta(pattern="^(printed|delivered|response|reported)$")] | None = None
+    evidence: Annotated[str, Meta(pattern=r"^(printed|delivered|response|reported)$(?!\n)")] | None = None
     cancelled: bool = False
     uncertain: bool = False
     result: Any = None

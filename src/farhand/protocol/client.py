@@ -19,10 +19,10 @@ class PrintOptions(Message, frozen=True):
     bin: Annotated[str, Meta(max_length=100)] | None = None
     media: Annotated[str, Meta(max_length=100)] | None = None
     color: bool | None = None
-    duplex: Annotated[str, Meta(pattern="^(one-sided|long-edge|short-edge)$")] | None = None
-    dpi: Annotated[str, Meta(max_length=20, pattern=r"^\d{2,5}(x\d{2,5})?$")] | None = None
+    duplex: Annotated[str, Meta(pattern=r"^(one-sided|long-edge|short-edge)$(?!\n)")] | None = None
+    dpi: Annotated[str, Meta(max_length=20, pattern=r"^[0-9]{2,5}(x[0-9]{2,5})?$(?!\n)")] | None = None
     fit_to_page: bool | None = None
-    pages: Annotated[str, Meta(max_length=200, pattern=r"^[0-9,\- ]+$")] | None = None
+    pages: Annotated[str, Meta(max_length=200, pattern=r"^[0-9,\- ]+$(?!\n)")] | None = None
     nup: Annotated[int, Meta(ge=1, le=16)] | None = None
     rotate: Annotated[int, Meta(ge=0, le=270)] | None = None
     collate: bool | None = None
@@ -110,7 +110,7 @@ class EventView(Reply, frozen=True):
 class ResolveRequest(Message, frozen=True):
     """`POST /jobs/{id}/resolve`: what really happened to an uncertain job."""
 
-    outcome: Annotated[str, Meta(pattern="^(done|failed)$")]
+    outcome: Annotated[str, Meta(pattern=r"^(done|failed)$(?!\n)")]
     note: Reason | None = None
 
 

@@ -18,7 +18,7 @@ from farhand.protocol.wire import bad_field, encode
 from farhand.protocol.wire import decode as decode_message
 from farhand.server.desk import Desk, PayloadUrl, Prepared
 from farhand.server.principal import Principal
-from farhand.server.text import refuse_nul
+from farhand.server.text import refuse_deep, refuse_nul
 
 _decoder = msgspec.json.Decoder(SubmitPrint)
 _ROTATIONS = (0, 90, 180, 270)
@@ -32,6 +32,8 @@ async def decode(body: bytes, principal: Principal, desk: Desk) -> Prepared:
     """
     message = decode_message(_decoder, body)
     refuse_nul(body, message)
+    refuse_deep("metadata", message.metadata)
+    refuse_deep("json", message.json)
     kind, mode = PRINT_TYPES[message.type]
     device = await _printer(message, principal, desk)
     _check_capability(device, mode)
@@ -99,12 +101,20 @@ def _content(message: SubmitPrint) -> bytes | None:
     if message.content is None:
         raise bad_field("content", f"is required with type {message.type!r}")
     try:
-        content = binascii.a2b_base64(message.content.encode("ascii"), strict_mode=True)
+        content = _bytes_of(message.content.encode("ascii"))
     except (binascii.Error, UnicodeEncodeError) as error:
         raise bad_field("content", f"is not valid base64 ({error})") from error
     if not content:
         raise bad_field("content", "is empty; there is nothing to print")
     return content
+
+
+def _bytes_of(encoded: bytes) -> bytes:
+    """Decode base64; many programs write it in lines."""
+    try:
+        return binascii.a2b_base64(encoded, strict_mode=True)
+    except binascii.Error:
+        return binascii.a2b_base64(b"".join(encoded.split()), strict_mode=True)
 
 
 def _payload_url(message: SubmitPrint) -> PayloadUrl | None:
