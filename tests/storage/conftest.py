@@ -112,3 +112,12 @@ async def store(make_store: Callable[[], Awaitable[Store]]) -> Store:
 def scene(store: Store, clock: FakeClock) -> Scene:
     """The store with its clock and the words of the conformance suites."""
     return Scene(store, clock)
+
+
+async def raw(database: Database, statement: str) -> list[tuple[object, ...]]:
+    """Run a statement that the store does not have; its rows."""
+    async with database.transaction() as tx:
+        connection = tx._connection  # type: ignore[attr-defined]  (the test looks behind the port)
+        if isinstance(database, SqliteDatabase):
+            return connection.execute(statement).fetchall()
+        return [tuple(row) for row in await connection.fetch(statement)]
