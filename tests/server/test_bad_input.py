@@ -263,7 +263,8 @@ def test_a_printer_that_cannot_take_a_pdf_is_given_none(shared: Server) -> None:
 
 
 def test_the_last_of_two_equal_keys_counts_everywhere(shared: Server, machine: Machine) -> None:
-    body = f'{{"printer_id":"{machine.printers[0]}","type":"mystery","type":"raw_base64","content":"?","content":"eA=="}}'
+    twice = '"type":"mystery","type":"raw_base64","content":"?","content":"eA=="'
+    body = f'{{"printer_id":"{machine.printers[0]}",{twice}}}'
     job_id = shared.call("POST", "/jobs", body=body.encode()).ok(201)["id"]
     assert machine.poll().ok()["job_id"] == job_id
 
@@ -285,15 +286,16 @@ def test_nesting_that_readers_choke_on_is_refused_at_every_depth(
     for field in ('"metadata":{"a":%s}', '"json":%s,"url":"http://127.0.0.1:1/"'):
         kind = "raw_uri_post" if "json" in field else "raw_base64"
         content = "" if "json" in field else '"content":"eA==",'
-        body = '{"printer_id":"%s","type":"%s",%s%s}' % (machine.printers[0], kind, content, field % nested)
+        body = f'{{"printer_id":"{machine.printers[0]}","type":"{kind}",{content}{field % nested}}}'
         reply = shared.call("POST", "/jobs", body=body.encode())
         assert reply.status in (400, 422), reply.body[:300]
-    register = '{"name":"%s","printers":[{"name":"p","capabilities":{"x":%s}}]}' % (machine.name, nested)
+    printer = f'{{"name":"p","capabilities":{{"x":{nested}}}}}'
+    register = f'{{"name":"{machine.name}","printers":[{printer}]}}'
     reply = shared.call("POST", "/agent/register", key=machine.key, body=register.encode())
     assert reply.status in (400, 422), reply.body[:300]
     shared.submit(machine.printers[0])
     job = machine.take()
-    body = '{"ok":true,"lease_token":"%s","result":%s}' % (job["lease_token"], nested)
+    body = f'{{"ok":true,"lease_token":"{job["lease_token"]}","result":{nested}}}'
     path = f"/agent/jobs/{job['job_id']}/result"
     assert shared.call("POST", path, key=machine.key, body=body.encode()).status in (400, 422)
 
@@ -306,7 +308,7 @@ def test_numbers_are_taken_or_refused_at_every_size(shared: Server, machine: Mac
         '"metadata":{"n":%s},"content":"eA==","type":"raw_base64"',
         '"priority":%s,"type":"raw_base64"',
     ):
-        body = '{"printer_id":"%s",%s}' % (machine.printers[0], place % number)
+        body = f'{{"printer_id":"{machine.printers[0]}",{place % number}}}'
         assert shared.call("POST", "/jobs", body=body.encode()).status in (201, 400, 422)
     body = '{"printer_id":"%s","type":"raw_uri_post","url":"http://127.0.0.1:1/","json":%s}'
     reply = shared.call("POST", "/jobs", body=(body % (machine.printers[0], number)).encode())
@@ -392,8 +394,9 @@ def encoded(plain: bytes) -> str:
 @pytest.mark.parametrize("path", ["/jobs", "/printers", "/agents", "/audit"])
 @pytest.mark.parametrize(
     "cursor",
-    ["x", "", "%00", "%FF", "a" * 9999, "====", encoded(b"j-1"), encoded(b"j0x1"), encoded(b"j"), encoded(b"q1"),
-     encoded(b"j1_0"), encoded(b"\xff" * 40), encoded(b"0" * 16 + b"a\0b"), encoded(b"0" * 16)],
+    ["x", "", "%00", "%FF", "a" * 9999, "====", encoded(b"j-1"), encoded(b"j0x1"), encoded(b"j"),
+     encoded(b"q1"), encoded(b"j1_0"), encoded(b"\xff" * 40), encoded(b"0" * 16 + b"a\0b"),
+     encoded(b"0" * 16)],
 )  # fmt: skip
 def test_a_cursor_that_is_not_ours_is_refused(shared: Server, path: str, cursor: str) -> None:
     reply = shared.call("GET", f"{path}?cursor={cursor}")

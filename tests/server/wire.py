@@ -50,7 +50,8 @@ def reply_of(got: bytes) -> Reply:
     """The reply in what was received."""
     top, _, body = got.partition(b"\r\n\r\n")
     status, *lines = top.decode("latin-1").split("\r\n")
-    headers = {name.strip().lower(): value.strip() for name, _, value in (l.partition(":") for l in lines)}
+    pairs = [line.partition(":") for line in lines]
+    headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
     return Reply(status=int(status.split(" ")[1]), headers=headers, body=body)
 
 

@@ -36,9 +36,7 @@ def database_of(config: ServerConfig) -> Database:
 
 def payloads_of(config: ServerConfig) -> FolderPayloads:
     """The payload store: a folder beside the database."""
-    payloads = FolderPayloads(config.data / "payloads")
-    payloads.open_root()
-    return payloads
+    return FolderPayloads(config.data / "payloads")
 
 
 @asynccontextmanager

@@ -283,6 +283,10 @@ class Store(Protocol):
 class Payloads(Protocol):
     """Bytes stored apart from rows, addressed by their SHA-256; streams, never whole bodies."""
 
+    def open_root(self) -> None:
+        """Make ready, and clear away what a crash left half-written. Blocks; only its owner may call it."""
+        ...
+
     async def put(self, chunks: AsyncIterator[bytes], limit: int) -> tuple[bytes, int]:
         """Store a stream durably; its SHA-256 and size. Raises Problem `payload-too-large`."""
         ...

@@ -67,6 +67,7 @@ async def running(
     `load` resolves the references of the systems' manifests.
     """
     in_force = policies(system_policies(systems), config)
+    await asyncio.to_thread(payloads.open_root)
     await store.open()
     context = assemble(
         config,
