@@ -85,7 +85,7 @@ class Attempt:
         try:
             await self._parts.journal.handed(self._entry.key, handle)
         except OSError as error:
-            log.error("journal.disk job=%s error=%s", self._entry.job_id, error)
+            log.error("journal_disk", extra={"job": self._entry.job_id, "error": str(error)})
 
     async def run(self, work: Work, following: Callable[[], ClaimRequest | None]) -> ClaimReply | None:
         """Does the work, makes its result safe and sends it with the next claim.
@@ -154,7 +154,7 @@ class Attempt:
         except PayloadError as error:
             return ResultDraft(ok=False, error=error.message, retryable=error.retryable)
         except Exception as error:
-            log.exception("handler.failed job=%s", self._entry.job_id)
+            log.exception("handler_failed", extra={"job": self._entry.job_id})
             what = f"the agent failed: {type(error).__name__}: {error}"
             if self._past:
                 return ResultDraft(ok=False, error=what, uncertain=True)
@@ -197,5 +197,5 @@ async def give_back(parts: Parts, entry: Entry) -> bool:
         await parts.outbox.deliver(parcel, None)
     except LinkError:
         return False
-    log.info("job.released job=%s attempt=%d", entry.job_id, entry.attempt)
+    log.info("job_released", extra={"job": entry.job_id, "attempt": entry.attempt})
     return True

@@ -86,7 +86,7 @@ class Registration:
         self.wait_ms = reply.wait_ms
         names = [device.name for device in devices]
         self.ids = dict(zip(reply.printer_ids, names, strict=False))
-        log.info("agent.registered name=%s state=%s devices=%d", reply.name, reply.state, len(names))
+        log.info("agent_registered", extra={"agent": reply.name, "state": reply.state, "devices": len(names)})
         return True
 
     async def _describe(self) -> list[PrinterInfo]:
@@ -95,7 +95,7 @@ class Registration:
             try:
                 self._seen[number] = await handler.describe()
             except Exception:
-                log.exception("describe.failed kinds=%s", ",".join(handler.kinds))
+                log.exception("describe_failed", extra={"kinds": ",".join(handler.kinds)})
             for device in self._seen.get(number, ()):
                 found.setdefault(device.name, device)
         return sorted(found.values(), key=lambda device: device.name)
@@ -116,7 +116,7 @@ class Registration:
                 await self._waker.sleep(PENDING_MS)
             except NoAnswer as error:
                 wait_ms = backoff.next_ms(error.retry_after_ms)
-                log.warning("register.failed retry_ms=%d error=%s", wait_ms, error)
+                log.warning("register_failed", extra={"retry_ms": wait_ms, "error": str(error)})
                 await self._waker.sleep(wait_ms)
             except (Refused, Stale) as error:
                 raise ShutOut(f"the server does not take this agent: {error.message}") from error

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from farhand.model.clock import Clock
 from farhand.model.errors import FarhandError
@@ -37,8 +37,8 @@ class PayloadError(FarhandError):
 class ResultDraft:
     """How an attempt ended, in the words of the wire.
 
-    `result` is JSON. A draft that is not `durable` holds secrets: it is never put on disk, and
-    a crash before its delivery loses it.
+    `result` is a value that JSON knows. A draft that is not `durable` holds secrets: it is
+    never put on disk, and a crash before its delivery loses it.
     """
 
     ok: bool
@@ -48,7 +48,7 @@ class ResultDraft:
     evidence: str | None = None
     cancelled: bool = False
     uncertain: bool = False
-    result: bytes | None = None
+    result: Any = None
     durable: bool = True
 
 

@@ -71,7 +71,7 @@ class Keeper:
                 try:
                     reply = await self._beat()
                 except NoAnswer as error:
-                    log.warning("heartbeat.missed job=%s error=%s", self._hold.job_id, error)
+                    log.warning("heartbeat_missed", extra={"job": self._hold.job_id, "error": str(error)})
                     await self._waker.sleep(backoff.next_ms(error.retry_after_ms))
                     due_ms = 0
                     continue
@@ -132,7 +132,7 @@ class Keeper:
 
     def _obey(self, directive: str) -> None:
         if directive in ("cancel", "abort") and not self.cancelled.is_set():
-            log.info("job.stop job=%s directive=%s", self._hold.job_id, directive)
+            log.info("job_stop", extra={"job": self._hold.job_id, "directive": directive})
             self.directive = directive
             self.cancelled.set()
 
@@ -145,7 +145,9 @@ class Keeper:
             ticket.set_result(None)
 
     def _lose(self, error: LinkError) -> None:
-        log.warning("lease.lost job=%s attempt=%d error=%s", self._hold.job_id, self._hold.attempt, error)
+        log.warning(
+            "lease_lost", extra={"job": self._hold.job_id, "attempt": self._hold.attempt, "error": str(error)}
+        )
         if isinstance(error, ShutOut):
             self.shut_out = error
         # A person may have given the job up: then what can be taken back should be.

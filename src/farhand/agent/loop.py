@@ -81,11 +81,11 @@ class Claims:
             raise
         except NoAnswer as error:
             wait_ms = self._backoff.next_ms(error.retry_after_ms)
-            log.warning("claim.failed retry_ms=%d error=%s", wait_ms, error)
+            log.warning("claim_failed", extra={"retry_ms": wait_ms, "error": str(error)})
             return wait_ms
         except LinkError as error:
             # It will not be taken as it is, for instance because a lane has just vanished.
-            log.error("claim.refused error=%s", error)
+            log.error("claim_refused", extra={"error": str(error)})
             self._poll_id = new_poll_id()
             return self._backoff.next_ms()
         if reply is None:
@@ -94,7 +94,7 @@ class Claims:
         taken = [self._take(job) for job in reply.jobs]
         if reply.directive == "drain":
             if not self.drained:
-                log.warning("agent.drained: the server wants no more work taken")
+                log.warning("agent_drained")
             self.drained = True
             return DRAINED_MS
         self.drained = False

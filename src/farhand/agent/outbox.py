@@ -70,7 +70,7 @@ class Outbox:
             try:
                 parcel.path = await asyncio.to_thread(self._write, letter)
             except OSError as error:
-                log.error("outbox.disk job=%s error=%s", key[0], error)
+                log.error("outbox_disk", extra={"job": key[0], "error": str(error)})
         return parcel
 
     async def deliver(self, parcel: Parcel, following: ClaimRequest | None) -> ClaimReply | None:
@@ -81,7 +81,7 @@ class Outbox:
         try:
             return await self._send(parcel, following)
         except NoAnswer as error:
-            log.warning("result.kept job=%s error=%s", parcel.letter.job_id, error)
+            log.warning("result_kept", extra={"job": parcel.letter.job_id, "error": str(error)})
         self._waiting.append(parcel)
         self._more.set()
         return None
@@ -120,20 +120,20 @@ class Outbox:
         try:
             reply = await self._link.result(letter.job_id, request)
         except Stale as error:
-            log.warning("result.stale job=%s state=%s", letter.job_id, error.job_state)
+            log.warning("result_stale", extra={"job": letter.job_id, "state": error.job_state})
             await self._drop(parcel)
             return None
         except Refused as error:
             await self._refused(parcel, error)
             return None
-        log.info("job.settled job=%s attempt=%d state=%s", letter.job_id, letter.attempt, reply.state)
+        log.info("job_settled", extra={"job": letter.job_id, "attempt": letter.attempt, "state": reply.state})
         await self._drop(parcel)
         return reply.next
 
     async def _refused(self, parcel: Parcel, error: Refused) -> None:
         """The server will never take it as it is; the attempt must end all the same."""
         request = parcel.letter.request
-        log.error("result.refused job=%s error=%s", parcel.letter.job_id, error)
+        log.error("result_refused", extra={"job": parcel.letter.job_id, "error": str(error)})
         if request.result is None:
             if parcel.path is not None:
                 parcel.path.replace(parcel.path.with_suffix(".refused"))
@@ -166,7 +166,7 @@ class Outbox:
                 letter = msgspec.json.decode(path.read_bytes(), type=_Letter)
                 self._waiting.append(Parcel(letter, path))
             except msgspec.DecodeError as error:
-                log.error("outbox.unreadable file=%s error=%s", path, error)
+                log.error("outbox_unreadable", extra={"file": path, "error": str(error)})
                 path.replace(path.with_suffix(".unreadable"))
 
 
@@ -180,5 +180,5 @@ def _request(lease_token: str, draft: ResultDraft) -> ResultRequest:
         evidence=draft.evidence,
         cancelled=draft.cancelled,
         uncertain=draft.uncertain,
-        result=None if draft.result is None else msgspec.Raw(draft.result),
+        result=draft.result,
     )

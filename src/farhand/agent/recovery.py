@@ -42,11 +42,13 @@ async def _give_back(parts: Parts, entry: Entry) -> None:
     except ShutOut as error:
         parts.shut_out(error)
     except OSError as error:
-        log.error("journal.disk job=%s error=%s", entry.job_id, error)
+        log.error("journal_disk", extra={"job": entry.job_id, "error": str(error)})
 
 
 async def _find_out(parts: Parts, entry: Entry, handler: Handler | None) -> None:
-    log.warning("job.recovering job=%s attempt=%d device=%s", entry.job_id, entry.attempt, entry.device)
+    log.warning(
+        "job_recovering", extra={"job": entry.job_id, "attempt": entry.attempt, "device": entry.device}
+    )
 
     async def work(attempt: Attempt) -> ResultDraft:
         if handler is None:

@@ -151,7 +151,7 @@ class Agent:
     async def _watch(self) -> None:
         while True:
             missing = await self._waker.next_jump()
-            log.warning("clock.jump ms=%d: connections are made anew", missing)
+            log.warning("clock_jump", extra={"ms": missing})
             self._link.reconnect()
             self._waker.wake()
 
@@ -175,7 +175,7 @@ class Agent:
         name = job.kind if job.printer_id is None else self._lanes.name(job.printer_id)
         handler = self._by_kind.get(job.kind)
         if name is None or handler is None or not self._lanes.is_free(name) or self._stopping.is_set():
-            log.warning("job.returned job=%s kind=%s: there is no free lane for it", job.job_id, job.kind)
+            log.warning("job_returned", extra={"job": job.job_id, "kind": job.kind})
             self._return(job)
             return True
         self._in_hand.add(key)
@@ -199,12 +199,14 @@ class Agent:
 
     async def _do(self, job: ClaimedJob, name: str, handler: Handler) -> ClaimedJob | None:
         """Does one job; the next one of this lane, if there is one at once."""
-        log.info("job.taken job=%s attempt=%d kind=%s device=%s", job.job_id, job.attempt, job.kind, name)
+        log.info(
+            "job_taken", extra={"job": job.job_id, "attempt": job.attempt, "kind": job.kind, "device": name}
+        )
         entry = _entry(job, name)
         try:
             await self._parts.journal.taken(entry)
         except OSError as error:
-            log.error("journal.disk job=%s error=%s", job.job_id, error)
+            log.error("journal_disk", extra={"job": job.job_id, "error": str(error)})
             self._return(job)
             return None
 
@@ -239,7 +241,7 @@ class Agent:
             async with asyncio.timeout(FLUSH_MS / 1000):
                 await asyncio.gather(*self._returning, return_exceptions=True)
                 if not await self._parts.outbox.flush():
-                    log.warning("outbox.waiting results=%d", len(self._parts.outbox.waiting()))
+                    log.warning("outbox_waiting", extra={"results": len(self._parts.outbox.waiting())})
 
     async def _guarded(self, work: Callable[[], Any]) -> None:
         """A task of the agent: what ends it ends the agent, loudly."""
@@ -250,7 +252,7 @@ class Agent:
 
     def _end(self, error: Exception) -> None:
         if self._failure is None:
-            log.error("agent.ended error=%s", error)
+            log.error("agent_ended", extra={"error": str(error)})
             self._failure = error
         self.stop()
 
@@ -260,7 +262,7 @@ def _entry(job: ClaimedJob, name: str | None) -> Entry:
 
 
 def _log_loudly(text: str) -> None:
-    log.warning(text)
+    log.warning("agent_notice", extra={"text": text})
 
 
 async def _relay(event: asyncio.Event, stop: Callable[[], None]) -> None:

@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -75,26 +75,36 @@ class PrintingHandler:
     def __init__(self, setup: Setup) -> None:
         self._settings = read_settings(setup.section, setup.folder)
         self._printers: dict[str, FoundPrinter] = {}
+        self._known: dict[str, Capabilities] = {}
         self._busy: Counter[str] = Counter()
 
     async def describe(self) -> Sequence[PrinterInfo]:
         """The printers as they are now.
 
-        One at work is not asked: many raw printers take one connection only.
+        One at work is asked through its own driver: many raw printers take one connection only,
+        and the driver knows that it is printing.
         """
         settings = self._settings
-        at_work = {name: found for name, found in self._printers.items() if self._busy[name]}
+        listed = {_name(entry): entry for entry in settings.printers}
+        at_work = [self._printers[name] for name in listed if name in self._printers and self._busy[name]]
         found = await discover(
-            listed=[entry for entry in settings.printers if _name(entry) not in at_work],
+            listed=[entry for name, entry in listed.items() if not self._busy[name]],
             cups=settings.cups,
             include=settings.include if settings.discover else (),
             exclude=settings.exclude,
             sumatra=settings.sumatra,
         )
-        listed = {_name(entry) for entry in settings.printers}
-        kept = {name: printer for name, printer in at_work.items() if name in listed}
-        self._printers = {printer.name: printer for printer in found} | kept
+        found += [replace(printer, status=await printer.driver.status()) for printer in at_work]
+        self._printers = {printer.name: self._remembered(printer) for printer in found}
         return [_info(printer) for printer in self._printers.values()]
+
+    def _remembered(self, printer: FoundPrinter) -> FoundPrinter:
+        """A printer that is out of reach can still do what it could."""
+        status = printer.status
+        if status.capabilities is not None:
+            self._known[printer.uri] = status.capabilities
+            return printer
+        return replace(printer, status=replace(status, capabilities=self._known.get(printer.uri)))
 
     async def run(self, job: ClaimedJob, tools: Tools) -> ResultDraft:
         """Prints one job and says what really happened."""
