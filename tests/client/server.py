@@ -30,8 +30,12 @@ def clean_environment(home: Path, **more: str) -> dict[str, str]:
 class FarhandServer:
     """`farhand serve` as a process of its own, on SQLite and a free port."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, settings: str | None = None) -> None:
         self.data = folder / "data"
+        self._options: list[str | Path] = []
+        if settings is not None:
+            (folder / "farhand.toml").write_text(settings)
+            self._options = ["--config", folder / "farhand.toml"]
         self.port = 0
         self._home = folder
         self.start()
@@ -50,7 +54,7 @@ class FarhandServer:
         """Starts it (again), on the port that it had."""
         with (self._home / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                [FARHAND, "serve", "--port", str(self.port), "--data", self.data],
+                [FARHAND, "serve", "--port", str(self.port), "--data", self.data, *self._options],
                 env=clean_environment(self._home),
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -88,9 +92,9 @@ def read_line(process: "subprocess.Popen[str]", seconds: float = 20) -> str:
 
 
 @contextmanager
-def farhand_server(folder: Path) -> Iterator[FarhandServer]:
-    """A server that is gone afterwards."""
-    server = FarhandServer(folder)
+def farhand_server(folder: Path, settings: str | None = None) -> Iterator[FarhandServer]:
+    """A server that is gone afterwards; `settings` is its farhand.toml."""
+    server = FarhandServer(folder, settings)
     try:
         yield server
     finally:

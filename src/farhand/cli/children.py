@@ -1,12 +1,14 @@
 """Processes that end with their owner, whatever ends it."""
 
+import atexit
+import signal
 import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from types import FrameType, TracebackType
+from typing import Any, Final, Self
 
 from farhand.model.clock import Clock
 from farhand.model.errors import FarhandError
@@ -65,51 +67,80 @@ class Child:
 
 
 class Children:
-    """Several of them; all end, the last one first, when the block does."""
+    """Several of them; all end, the last one first, when the block does.
+
+    SIGTERM leaves the block with SystemExit 143, SIGINT with KeyboardInterrupt, but neither
+    while a process is being started or ended: one that nobody knows of would stay.
+    """
 
     def __init__(self, logs: Path, environment: Mapping[str, str], clock: Clock) -> None:
         self._logs, self._environment, self._clock = logs, environment, clock
         self._running: list[Child] = []
+        self._busy = False
+        self._signal: int | None = None
+        self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
+        # For a signal that comes when the block has just been left.
+        atexit.register(self._end_all)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._before[number] = signal.signal(number, self._on_signal)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._busy = True
+        self._end_all()
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        atexit.unregister(self._end_all)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self._busy:
+            self._signal = number
+            return
+        raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
+
+    def _end_all(self) -> None:
         while self._running:
             child = self._running[-1]
-            try:
-                child.end()
-            finally:
-                self._running.pop()
+            child.end()
+            self._running.pop()
 
     def start(self, name: str, command: Sequence[str | Path], **more: str) -> Child:
         """Starts one; `more` is added to its environment."""
-        child = Child(name, command, self._logs / f"{name}.log", {**self._environment, **more})
-        self._running.append(child)
+        self._busy = True
+        try:
+            child = Child(name, command, self._logs / f"{name}.log", {**self._environment, **more})
+            self._running.append(child)
+        finally:
+            self._busy = False
+        if self._signal is not None:
+            self._on_signal(self._signal, None)
         return child
 
     def finish(self, child: Child, seconds: int) -> None:
         """Waits for one that ends by itself. Raises FarhandError when it fails or takes too long."""
-        self._running.remove(child)
-        try:
-            self.wait(lambda: not child.runs, f"{child.name!r}", seconds)
-        finally:
-            child.end()
+        others = [other for other in self._running if other is not child]
+        self.wait(lambda: not child.runs, f"{child.name!r}", seconds, watched=others)
         if child.code != 0:
             child.check()
+        self._running.remove(child)
 
     def check(self) -> None:
         """Raises FarhandError when one has ended by itself."""
         for child in self._running:
             child.check()
 
-    def wait(self, holds: Callable[[], bool], what: str, seconds: int) -> None:
-        """Waits for a condition. Raises FarhandError when it takes too long or a child ends."""
+    def wait(
+        self, holds: Callable[[], bool], what: str, seconds: int, *, watched: Sequence[Child] | None = None
+    ) -> None:
+        """Waits for a condition. Raises FarhandError when it takes too long or a watched child ends."""
         until = self._clock.monotonic_ms() + seconds * 1000
         while not holds():
-            self.check()
+            for child in self._running if watched is None else watched:
+                child.check()
             if self._clock.monotonic_ms() > until:
                 raise FarhandError(f"{what} took longer than {seconds} s; look into {self._logs}")
             threading.Event().wait(LOOK_S)

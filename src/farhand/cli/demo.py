@@ -4,7 +4,6 @@ import asyncio
 import os
 import re
 import shutil
-import signal
 import socket
 import sys
 import tempfile
@@ -12,8 +11,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
-from typing import Final, NoReturn
+from typing import Final
 
 import click
 
@@ -80,7 +78,6 @@ def demo(once: bool, data: Path | None) -> int:
     from farhand.cli.serve import need_server
 
     need_server()
-    signal.signal(signal.SIGTERM, _terminated)
     root = Path(tempfile.mkdtemp(prefix="farhand-demo-")) if data is None else data.absolute()
     places = Places(root=root)
     # The printers' processes may run under another account than ours.
@@ -98,10 +95,6 @@ def demo(once: bool, data: Path | None) -> int:
         _show_next_steps(places, url, office)
         _stay(children)
     return 0
-
-
-def _terminated(number: int, frame: FrameType | None) -> NoReturn:
-    raise SystemExit(128 + number)
 
 
 def _environment(places: Places, environment: Mapping[str, str]) -> dict[str, str]:

@@ -36,7 +36,9 @@ def jobs() -> None:
 
 
 @jobs.command("list")
-@click.option("--state", type=click.Choice([str(state) for state in State]), help="Only in this state.")
+@click.option(
+    "--state", type=click.Choice([str(state) for state in State]), metavar="STATE", help="Only in this state."
+)
 @click.option("--printer", "-p", metavar="NAME", help="Only of this printer: name, number or id.")
 @click.option("--agent", metavar="NAME", help="Only of this agent: name or id.")
 @click.option("--kind", help="Only of this kind, such as print.pdf.")

@@ -7,13 +7,13 @@ import base64
 import math
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Generic, TypeVar
-from urllib.parse import quote
+from typing import Any, Final
 
 import msgspec
 
 from farhand.client.errors import ProblemDocument, StillOpen
 from farhand.client.plan import Call, Pause, Plan, ask, problem_of, reads
+from farhand.client.requests import Page, everything, get, listing, members, path_of, post
 from farhand.model.clock import Clock, SystemClock
 from farhand.protocol.client import (
     AgentView,
@@ -39,15 +39,6 @@ from farhand.protocol.wire import Reply, encode
 HOLD_S: Final = 20
 WAIT_PATIENCE_MS: Final = 600_000
 IDLE_MS: Final = 500
-
-T = TypeVar("T")
-
-
-class Page(Reply, Generic[T], frozen=True):
-    """Some items of a list; `next` is the cursor of the rest, None at the end."""
-
-    items: list[T]
-    next: str | None = None
 
 
 class Health(Reply, frozen=True):
@@ -75,7 +66,7 @@ def submit(
             path="/jobs",
             parse=reads(SubmitReply),
             headers={"Idempotency-Key": idempotency_key or new_idempotency_key()},
-            body=encode(_members(job)),
+            body=encode(members(job)),
             repeatable=True,
         )
     )
@@ -91,7 +82,7 @@ def submit_batch(
             path="/jobs/batch",
             parse=_read_batch,
             headers={"Idempotency-Key": idempotency_key or new_idempotency_key()},
-            body=encode({"jobs": [_members(job) for job in jobs]}),
+            body=encode({"jobs": [members(job) for job in jobs]}),
             repeatable=True,
         )
     )
@@ -136,7 +127,7 @@ def submit_print(
         tags=list(tags),
         metadata=None if metadata is None else dict(metadata),
     )
-    body = {**_members(message), **({} if json is None else {"json": json})}
+    body = {**members(message), **({} if json is None else {"json": json})}
     return submit(body, idempotency_key=idempotency_key)
 
 
@@ -207,86 +198,86 @@ def jobs(
         "state": state, "kind": kind, "printer": printer, "agent": agent, "tag": tag,
         "source": source, "limit": None if limit is None else str(limit), "cursor": cursor,
     }  # fmt: skip
-    return ask(_list("/jobs", Page[JobView], query))
+    return ask(listing("/jobs", Page[JobView], query))
 
 
 def events(job_id: str) -> Plan[list[EventView]]:
     """A job's whole trail, oldest first."""
-    return _all(_path("/jobs", job_id, "events"), Page[EventView])
+    return everything(path_of("/jobs", job_id, "events"), Page[EventView])
 
 
 def cancel(job_id: str, *, reason: str | None = None) -> Plan[JobView]:
     """Asks for a job to be cancelled; one that is running may still end otherwise."""
     body = None if reason is None else encode(CancelRequest(reason=reason))
     return ask(
-        Call(method="DELETE", path=_path("/jobs", job_id), parse=reads(JobView), body=body, repeatable=True)
+        Call(method="DELETE", path=path_of("/jobs", job_id), parse=reads(JobView), body=body, repeatable=True)
     )
 
 
 def retry(job_id: str) -> Plan[SubmitReply]:
     """Submits a finished or uncertain job again, as a new job."""
-    return ask(_post(_path("/jobs", job_id, "retry"), SubmitReply))
+    return ask(post(path_of("/jobs", job_id, "retry"), SubmitReply))
 
 
 def resolve(job_id: str, outcome: str, *, note: str | None = None) -> Plan[JobView]:
     """Says what really happened to an uncertain job: `done` or `failed`."""
-    return ask(_post(_path("/jobs", job_id, "resolve"), JobView, ResolveRequest(outcome=outcome, note=note)))
+    return ask(post(path_of("/jobs", job_id, "resolve"), JobView, ResolveRequest(outcome=outcome, note=note)))
 
 
 def printers(*, with_gone: bool = False) -> Plan[list[PrinterView]]:
     """All printers; those that their agents no longer see only when asked for."""
-    return _all("/printers", Page[PrinterView], {"gone": "true"} if with_gone else {})
+    return everything("/printers", Page[PrinterView], {"gone": "true"} if with_gone else {})
 
 
 def printer(printer_id: str) -> Plan[PrinterView]:
     """One printer."""
-    return ask(_get(_path("/printers", printer_id), PrinterView))
+    return ask(get(path_of("/printers", printer_id), PrinterView))
 
 
 def agents() -> Plan[list[AgentView]]:
     """All agents."""
-    return _all("/agents", Page[AgentView])
+    return everything("/agents", Page[AgentView])
 
 
 def agent(agent_id: str) -> Plan[AgentView]:
     """One agent."""
-    return ask(_get(_path("/agents", agent_id), AgentView))
+    return ask(get(path_of("/agents", agent_id), AgentView))
 
 
 def pending() -> Plan[list[PendingView]]:
     """The agents that wait for approval."""
-    return _all("/agents/pending", Page[PendingView])
+    return everything("/agents/pending", Page[PendingView])
 
 
 def issue_agent(name: str) -> Plan[IssueReply]:
     """Makes an agent that needs no approval; its key is shown this once."""
-    return ask(_post("/agents", IssueReply, IssueRequest(name=name)))
+    return ask(post("/agents", IssueReply, IssueRequest(name=name)))
 
 
 def approve(agent_id: str, *, code: str | None = None, without_code: bool = False) -> Plan[AgentView]:
     """Lets an agent in, with the code that the device shows."""
     message = ApproveRequest(code=code, without_code=without_code)
-    return ask(_post(_path("/agents", agent_id, "approve"), AgentView, message))
+    return ask(post(path_of("/agents", agent_id, "approve"), AgentView, message))
 
 
 def revoke(agent_id: str) -> Plan[AgentView]:
     """Shuts an agent out."""
-    return ask(_post(_path("/agents", agent_id, "revoke"), AgentView, repeatable=True))
+    return ask(post(path_of("/agents", agent_id, "revoke"), AgentView, repeatable=True))
 
 
 def pause(agent_id: str) -> Plan[AgentView]:
     """An agent is given no more work for now."""
-    return ask(_post(_path("/agents", agent_id, "pause"), AgentView, repeatable=True))
+    return ask(post(path_of("/agents", agent_id, "pause"), AgentView, repeatable=True))
 
 
 def drain(agent_id: str) -> Plan[AgentView]:
     """An agent ends what it has and is given nothing more."""
-    return ask(_post(_path("/agents", agent_id, "drain"), AgentView, repeatable=True))
+    return ask(post(path_of("/agents", agent_id, "drain"), AgentView, repeatable=True))
 
 
 def resume(agent_id: str) -> Plan[AgentView]:
     """Ends `pause` and `drain`."""
-    return ask(_post(_path("/agents", agent_id, "resume"), AgentView, repeatable=True))
+    return ask(post(path_of("/agents", agent_id, "resume"), AgentView, repeatable=True))
 
 
 def grants(agent_id: str, grants: Sequence[str]) -> Plan[AgentView]:
@@ -294,7 +285,7 @@ def grants(agent_id: str, grants: Sequence[str]) -> Plan[AgentView]:
     return ask(
         Call(
             method="PUT",
-            path=_path("/agents", agent_id, "grants"),
+            path=path_of("/agents", agent_id, "grants"),
             parse=reads(AgentView),
             body=encode(GrantsRequest(grants=list(grants))),
             repeatable=True,
@@ -304,17 +295,17 @@ def grants(agent_id: str, grants: Sequence[str]) -> Plan[AgentView]:
 
 def keys() -> Plan[list[KeyView]]:
     """All client keys, without their secrets."""
-    return _all("/keys", Page[KeyView])
+    return everything("/keys", Page[KeyView])
 
 
 def create_key(name: str, grants: Sequence[str]) -> Plan[KeyReply]:
     """Makes a client key; it is shown this once."""
-    return ask(_post("/keys", KeyReply, KeyRequest(name=name, grants=list(grants))))
+    return ask(post("/keys", KeyReply, KeyRequest(name=name, grants=list(grants))))
 
 
 def revoke_key(key_id: str) -> Plan[None]:
     """Ends a client key."""
-    return ask(Call(method="DELETE", path=_path("/keys", key_id), parse=_read_nothing, repeatable=True))
+    return ask(Call(method="DELETE", path=path_of("/keys", key_id), parse=_read_nothing, repeatable=True))
 
 
 def new_idempotency_key() -> str:
@@ -322,66 +313,15 @@ def new_idempotency_key() -> str:
     return secrets.token_urlsafe(18)
 
 
-def _path(*parts: str) -> str:
-    return "/".join([parts[0], *(quote(part, safe="") for part in parts[1:])])
-
-
-def _get(path: str, kind: type[T]) -> Call[T]:
-    return Call(method="GET", path=path, parse=reads(kind), repeatable=True)
-
-
 def _job(job_id: str, *, wait_s: int = 0, patience_ms: int | None = None) -> Call[JobView]:
     return Call(
         method="GET",
-        path=_path("/jobs", job_id),
+        path=path_of("/jobs", job_id),
         parse=reads(JobView),
         repeatable=True,
         wait_s=wait_s,
         patience_ms=patience_ms,
     )
-
-
-def _post(
-    path: str, kind: type[T], message: msgspec.Struct | None = None, *, repeatable: bool = False
-) -> Call[T]:
-    body = None if message is None else encode(_members(message))
-    return Call(method="POST", path=path, parse=reads(kind), body=body, repeatable=repeatable)
-
-
-def _list(path: str, kind: type[Page[T]], query: Mapping[str, str | None]) -> Call[Page[T]]:
-    given = {name: value for name, value in query.items() if value is not None}
-    return Call(method="GET", path=path, parse=reads(kind), query=given, repeatable=True)
-
-
-def _all(path: str, kind: type[Page[T]], query: Mapping[str, str] | None = None) -> Plan[list[T]]:
-    items: list[T] = []
-    cursor: str | None = None
-    while True:
-        page = yield from ask(_list(path, kind, {**(query or {}), "cursor": cursor}))
-        items += page.items
-        if page.next is None or page.next == cursor:
-            return items
-        cursor = page.next
-
-
-def _members(message: Mapping[str, Any] | msgspec.Struct) -> Mapping[str, Any]:
-    """A message without the members that say nothing."""
-    if not isinstance(message, msgspec.Struct):
-        return message
-    fields = msgspec.structs.fields(message)
-    said = {
-        field.encode_name: getattr(message, field.name) for field in fields if not _is_default(message, field)
-    }
-    return {
-        name: _members(value) if isinstance(value, msgspec.Struct) else value for name, value in said.items()
-    }
-
-
-def _is_default(message: msgspec.Struct, field: msgspec.structs.FieldInfo) -> bool:
-    value = getattr(message, field.name)
-    if field.default_factory is not msgspec.NODEFAULT:
-        return value == field.default_factory()
-    return field.default is not msgspec.NODEFAULT and value == field.default
 
 
 class _Batch(Reply, frozen=True):
