@@ -30,6 +30,7 @@ from farhand.server.timers import Timers
 
 log = logging.getLogger("farhand.server")
 GRACE_S = 10
+IDLE_LOOK_TICKS = 100
 
 
 def lock_data(data: Path) -> int:
@@ -169,6 +170,15 @@ class HttpServer(uvicorn.Server):
         finally:
             for number in signals:
                 loop.remove_signal_handler(number)
+
+    async def on_tick(self, counter: int) -> bool:
+        """Now and then end connections that nobody uses any more."""
+        if counter % IDLE_LOOK_TICKS == 0:
+            now = asyncio.get_running_loop().time()
+            connections: list[Any] = list(self.server_state.connections)
+            for connection in connections:
+                connection.close_if_idle(now)
+        return await super().on_tick(counter)
 
     async def startup(self, sockets: Any = None) -> None:
         """Listen, then say where."""
