@@ -62,14 +62,24 @@ def _children_first(table: str) -> tuple[int, str]:
     return (order.index(table) + 1 if table in order else 0, table)
 
 
+@pytest.fixture
+def new_database(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], str]:
+    """Make the database of this test: the schema and nothing else in it; its address."""
+
+    def make(kind: str) -> str:
+        if kind == "postgres":
+            return request.getfixturevalue("postgres_reused")()
+        path = tmp_path / "farhand.db"
+        shutil.copyfile(request.getfixturevalue("sqlite_template"), path)
+        return f"{kind}:///{path}"
+
+    return make
+
+
 @pytest.fixture(params=DATABASES)
-def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The address of a database with the schema and nothing else in it, this test's own."""
-    if request.param == "postgres":
-        return request.getfixturevalue("postgres_reused")()
-    path = tmp_path / "farhand.db"
-    shutil.copyfile(request.getfixturevalue("sqlite_template"), path)
-    return f"{request.param}:///{path}"
+def database_url(request: pytest.FixtureRequest, new_database: Callable[[str], str]) -> str:
+    """The address of this test's own database."""
+    return new_database(request.param)
 
 
 def connect(url: str) -> Database:
@@ -87,12 +97,12 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-async def make_store(database_url: str, clock: FakeClock) -> AsyncIterator[Callable[[], Awaitable[Store]]]:
-    """Open another store over the same database, as another process would."""
+async def make_store(clock: FakeClock) -> AsyncIterator[Callable[[str], Awaitable[Store]]]:
+    """Open a store over a database; a second one as another process would."""
     stores: list[Store] = []
 
-    async def make() -> Store:
-        store = Store(connect(database_url), clock, jitter=lambda: 0.0)
+    async def make(url: str) -> Store:
+        store = Store(connect(url), clock, jitter=lambda: 0.0)
         stores.append(store)
         await store.open()
         return store
@@ -103,9 +113,9 @@ async def make_store(database_url: str, clock: FakeClock) -> AsyncIterator[Calla
 
 
 @pytest.fixture
-async def store(make_store: Callable[[], Awaitable[Store]]) -> Store:
+async def store(make_store: Callable[[str], Awaitable[Store]], database_url: str) -> Store:
     """An open store without any jitter in its backoff."""
-    return await make_store()
+    return await make_store(database_url)
 
 
 @pytest.fixture

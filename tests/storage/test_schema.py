@@ -181,9 +181,7 @@ def without_reason(text: str) -> list[str]:
 
 
 def test_no_statement_is_named_twice() -> None:
-    names = [
-        name for text in sources().values() for name in re.findall(r"^-- name: (\w+)", text, re.MULTILINE)
-    ]
+    names = re.findall(r"^-- name: (\w+)", "\n".join(sources().values()), re.MULTILINE)
     assert sorted(names) == sorted(set(names))
 
 
@@ -225,15 +223,7 @@ HOT = {
     "api_key": "api_keys",
 }
 # Read in the order of the index: never sorted, whatever lies in the table.
-ORDERED = {
-    "pick_ready",
-    "pick_hedge",
-    "lock_due",
-    "prunable",
-    "job_attempts",
-    "job_events",
-    "list_device_jobs",
-}
+ORDERED = {"pick_ready", "pick_hedge", "lock_due", "prunable", "job_attempts", "job_events"}
 
 
 async def plan(store: Store, name: str) -> str:
@@ -256,16 +246,16 @@ async def test_hot_statements_use_their_index(store: Store) -> None:
     for name, index in HOT.items():
         found = await plan(store, name)
         assert index in found, f"{name}: {found}"
-        scans = [line for line in found.splitlines() if re.search(r"SCAN (?!.*INDEX)|Seq Scan", line)]
+        scans = [line for line in found.splitlines() if re.search(r"SCAN (?!ahead|.*INDEX)|Seq Scan", line)]
         assert scans == [], f"{name}: {found}"
         if name in ORDERED:
             assert "TEMP B-TREE" not in found, f"{name}: {found}"
             assert not re.search(r"^\s*(->\s*)?Sort", found, re.MULTILINE), f"{name}: {found}"
 
 
-async def test_the_guard_of_plans_sees_a_missing_index(store: Store) -> None:
+async def test_the_guard_of_plans_sees_a_missing_index(empty_url: str) -> None:
+    store = Store(connect(empty_url), FakeClock())
+    await store.open()
     await raw(store.database, "DROP INDEX jobs_ready")
-    found = await plan(store, "pick_ready")
-    assert "jobs_ready" not in found
-    async with store.database.read() as reader:
-        assert await reader.all("applied_migrations", {}) != []
+    assert "jobs_ready" not in await plan(store, "pick_ready")
+    await store.close()

@@ -144,6 +144,10 @@ class Hub:
                 if not future.done():
                     future.set_result(None)
 
+    def changed_somewhere(self) -> None:
+        """Wake every watcher: nobody knows what changed."""
+        self.changed(list(self._watchers))
+
     def watch(self, job: bytes) -> asyncio.Future[None]:
         """A future that is set at the job's next change; hand it back with `unwatch`."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -167,4 +171,4 @@ class Hub:
             for ticket in list(waiting.values()):
                 self.withdraw(ticket)
                 ticket.answer([])
-        self.changed(list(self._watchers))
+        self.changed_somewhere()

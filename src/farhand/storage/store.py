@@ -100,6 +100,9 @@ class Store:
     async def _heard(self, message: str) -> None:
         """Another process changed something: look for the parked claims it may concern."""
         if message == "*":
+            # Too much to say, or a time without hearing: anything may have changed.
+            self.registry.announce()
+            self.hub.changed_somewhere()
             await self.look()
             return
         lanes, jobs, registry = (message.split(";") + ["", ""])[:3]

@@ -17,9 +17,8 @@ SHA = b"s" * 32
 async def counted(scene: Scene) -> Counter[tuple[str, str]]:
     """Jobs per kind and state by a real count."""
     found: Counter[tuple[str, str]] = Counter()
-    params: dict[str, object] = dict.fromkeys(
-        ("state", "kind", "device_id", "agent_id", "source", "tag", "before")
-    )
+    filters = ("state", "kind", "device_id", "agent_id", "source", "tag", "before")
+    params: dict[str, object] = {name: None for name in filters}
     async with scene.store.database.read() as reader:
         rows = await reader.all("list_jobs", {**params, "newline": "\n", "org_id": ORG, "limit": 100_000})
     for row in rows:
