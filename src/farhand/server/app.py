@@ -22,14 +22,9 @@ class App:
         self._context = context
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            await self._http(scope, receive, send)
-        elif scope["type"] == "lifespan":
-            await _lifespan(receive, send)
-        else:
-            await send({"type": "websocket.close", "code": 1000})
-
-    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await _other(scope["type"], receive, send)
+            return
         call = Call(scope, receive, send, ())
         route: Route | None = None
         try:
@@ -93,7 +88,11 @@ def _check_protocol(call: Call) -> None:
         )
 
 
-async def _lifespan(receive: Receive, send: Send) -> None:
+async def _other(kind: str, receive: Receive, send: Send) -> None:
+    """What a server may ask besides HTTP requests: its own beginning and end, and web sockets."""
+    if kind != "lifespan":
+        await send({"type": "websocket.close", "code": 1000})
+        return
     while True:
         message = await receive()
         if message["type"] == "lifespan.startup":

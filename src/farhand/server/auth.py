@@ -17,6 +17,7 @@ KEY_MIN: Final = 16
 KEY_MAX: Final = 512
 CACHE_MS: Final = 2_000
 CACHE_MAX: Final = 50_000
+_ROOT: Final = Principal.root()
 FAILURES_PER_MINUTE: Final = 120
 ADDRESSES_MAX: Final = 10_000
 
@@ -71,21 +72,23 @@ class Authenticator:
 
     async def principal(self, call: Call) -> Principal:
         """Who calls. Raises Problem when the key is missing, unknown, revoked or pending."""
-        key_digest = digest(bearer(call))
+        presented = call.header(b"authorization") or b""
         now, epoch = self._clock.monotonic_ms(), self.epoch
-        known = self._known.get(key_digest)
+        known = self._known.get(presented)
         if known is not None and known[0] == epoch and known[1] > now:
             return known[2]
+        key_digest = digest(bearer(call))
         if hmac.compare_digest(key_digest, self._root):
-            return Principal.root()
+            self._known[presented] = (epoch, now + CACHE_MS, _ROOT)
+            return _ROOT
         if known is None:
             self._check_failures(call.address, now)
         try:
             principal = await self._look_up(key_digest, call.address, now)
         except Problem:
-            self._known.pop(key_digest, None)
+            self._known.pop(presented, None)
             raise
-        self._known[key_digest] = (epoch, now + CACHE_MS, principal)
+        self._known[presented] = (epoch, now + CACHE_MS, principal)
         while len(self._known) > CACHE_MAX:
             self._known.popitem(last=False)
         return principal

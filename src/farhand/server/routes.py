@@ -37,7 +37,7 @@ class Table:
         self.routes = list(routes)
         self._exact: dict[str, dict[str, Route]] = {}
         self._shaped: dict[tuple[str | None, ...], dict[str, Route]] = {}
-        self._masks: dict[int, list[tuple[bool, ...]]] = {}
+        self._places: dict[int, list[tuple[int, ...]]] = {}
         for route in self.routes:
             self._add(route)
 
@@ -46,13 +46,13 @@ class Table:
             self._exact.setdefault(route.path, {})[route.method] = route
             return
         parts = route.path.split("/")[1:]
-        mask = tuple(part.startswith("{") for part in parts)
-        shape = tuple(None if hidden else part for part, hidden in zip(parts, mask, strict=True))
+        places = tuple(place for place, part in enumerate(parts) if part.startswith("{"))
+        shape = tuple(None if place in places else part for place, part in enumerate(parts))
         self._shaped.setdefault(shape, {})[route.method] = route
-        masks = self._masks.setdefault(len(parts), [])
-        if mask not in masks:
-            masks.append(mask)
-            masks.sort()
+        known = self._places.setdefault(len(parts), [])
+        if places not in known:
+            known.append(places)
+            known.sort(key=len)
 
     def find(self, method: str, path: str) -> tuple[Route, tuple[str, ...]]:
         """The route and its path parameters. Raises Problem `not-found` or `method-not-allowed`."""
@@ -70,9 +70,11 @@ class Table:
 
     def _by_shape(self, path: str) -> tuple[dict[str, Route] | None, tuple[str, ...]]:
         parts = path.split("/")[1:]
-        for mask in self._masks.get(len(parts), ()):
-            shape = tuple([None if hidden else part for part, hidden in zip(parts, mask, strict=True)])
-            methods = self._shaped.get(shape)
+        for places in self._places.get(len(parts), ()):
+            shape: list[str | None] = [*parts]
+            for place in places:
+                shape[place] = None
+            methods = self._shaped.get(tuple(shape))
             if methods is not None:
-                return methods, tuple([part for part, hidden in zip(parts, mask, strict=True) if hidden])
+                return methods, tuple([parts[place] for place in places])
         return None, ()

@@ -3,9 +3,10 @@
 import asyncio
 import fcntl
 import os
+import threading
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import apsw
@@ -102,6 +103,49 @@ def hold_file(path: Path) -> int:
     return handle
 
 
+class CommitThread:
+    """A thread that waits for the disk, so that the event loop need not."""
+
+    def __init__(self) -> None:
+        self._queue: SimpleQueue[tuple[Any, asyncio.Future[None]] | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def commit(self, connection: Any) -> asyncio.Future[None]:
+        """Commit the connection's transaction; the future is set when the disk has it."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="sqlite-commit", daemon=True)
+            self._thread.start()
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue.put((connection, done))
+        return done
+
+    def _work(self) -> None:
+        while (work := self._queue.get()) is not None:
+            connection, done = work
+            error: Exception | None = None
+            try:
+                connection.execute("COMMIT")
+            except Exception as failed:
+                error = failed
+            done.get_loop().call_soon_threadsafe(_tell, done, error)
+
+    def stop(self) -> None:
+        """End the thread after what it is doing."""
+        if self._thread is not None:
+            self._queue.put(None)
+            self._thread.join()
+            self._thread = None
+
+
+def _tell(done: asyncio.Future[None], error: Exception | None) -> None:
+    if done.done():
+        return
+    if error is None:
+        done.set_result(None)
+    else:
+        done.set_exception(error)
+
+
 class SqliteDatabase:
     """A SQLite file as the Store's database.
 
@@ -117,7 +161,7 @@ class SqliteDatabase:
         self._path = path
         self._held: int | None = None
         self._statements = load("sqlite")
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sqlite-commit")
+        self._thread = CommitThread()
         self._lock = asyncio.Lock()
         self._writer: Any = None
         self._reader: Any = None
@@ -173,7 +217,7 @@ class SqliteDatabase:
         """Close both connections; safe to call twice."""
         async with self._lock:
             self._release()
-        self._thread.shutdown(wait=True)
+        self._thread.stop()
 
     def transaction(self) -> "_Transaction":
         """A write transaction; the loop goes on while the disk makes it durable."""
@@ -212,7 +256,7 @@ class _Transaction:
     def __init__(
         self,
         lock: asyncio.Lock,
-        thread: ThreadPoolExecutor,
+        thread: CommitThread,
         connection: Any,
         statements: dict[str, Statement],
     ) -> None:
@@ -251,8 +295,7 @@ class _Transaction:
             self._connection.execute("ROLLBACK")
 
     async def _commit(self) -> None:
-        loop = asyncio.get_running_loop()
-        done = loop.run_in_executor(self._thread, self._connection.execute, "COMMIT")
+        done = self._thread.commit(self._connection)
         try:
             await asyncio.shield(done)
         except asyncio.CancelledError:
