@@ -199,7 +199,7 @@ def test_a_revoked_agent_ends_loudly(
     )  # fmt: skip
     running = launch("agent", "run", env=machine)
     assert running.stderr is not None
-    assert "agent.registered" in running.stderr.readline()
+    assert "registered" in running.stderr.readline()
     command("agents", "revoke", "outcast", **owner)
     wait_until(lambda: running.poll() is not None, "the agent ends")
     out, errors = running.communicate(timeout=10)

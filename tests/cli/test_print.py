@@ -6,6 +6,7 @@ import pty
 import re
 import select
 import signal
+import socket
 import struct
 import subprocess
 import threading
@@ -163,6 +164,33 @@ def test_ctrl_c_leaves_the_job_and_ends_with_130(
     assert "Traceback" not in errors + out
     (job,) = read("jobs", "list", "--printer", shop.printer_ids[1])["items"]
     assert job["state"] == "queued"
+
+
+def test_a_reply_that_is_lost_for_good_comes_with_the_key_to_send_it_again(
+    run: Run, shop: HandAgent, label: Path
+) -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def cut() -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            with connection:
+                connection.recv(1024)
+
+    cutter = threading.Thread(target=cut)
+    cutter.start()
+    where = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    shown = run("print", str(label), "-p", shop.printer_ids[1], "--server", where, code=1)
+    listener.shutdown(socket.SHUT_RDWR)
+    listener.close()
+    cutter.join()
+    assert "may have been taken" in shown.stderr
+    key = shown.stderr.rpartition("--idempotency-key ")[2].strip()
+    made = run("print", str(label), "-p", shop.printer_ids[1], "--idempotency-key", key).stdout
+    assert run("print", str(label), "-p", shop.printer_ids[1], "--idempotency-key", key).stdout == made
 
 
 class Terminal:

@@ -142,6 +142,13 @@ def test_a_write_the_server_would_not_recognise_is_not_repeated_once_it_may_have
         carry_out(calls.create_key("k", ["jobs.read"]), script(HTML))
 
 
+def test_unreachable_says_whether_the_request_may_have_been_taken() -> None:
+    for outcomes, maybe_taken in [((UNSENT, UNSENT), False), ((LOST, UNSENT), True), ((LOST, LOST), True)]:
+        with pytest.raises(Unreachable) as caught:
+            carry_out(calls.submit({"type": "x"}), script(*outcomes), patience_ms=300)
+        assert caught.value.maybe_taken is maybe_taken
+
+
 def test_such_a_write_is_repeated_when_it_never_left_or_was_turned_away() -> None:
     made = answer({"id": "k", "name": "k", "grants": [], "key": "secret"}, 201)
     reply, sent, _ = carry_out(

@@ -13,6 +13,7 @@ from farhand.cli.connection import Session, api_options
 from farhand.cli.mistakes import Mistake
 from farhand.cli.output import make_console, show_json
 from farhand.cli.words import EXIT_CODES, STYLES, TIMEOUT_EXIT, clean, next_step, sentence
+from farhand.model.errors import FarhandError
 from farhand.model.policy import suggest
 from farhand.protocol.client import JobView, PrintOptions
 
@@ -145,10 +146,12 @@ def _submit(
     kind: str | None,
     title: str | None,
     tags: Sequence[str],
+    idempotency_key: str | None,
     **more: Any,
 ) -> "SubmitReply":
     from farhand.cli.names import printer_id
-    from farhand.client.calls import is_pdf
+    from farhand.client import Unreachable
+    from farhand.client.calls import is_pdf, new_idempotency_key
 
     if re.match(r"https?://", file):
         content, url = None, file
@@ -159,17 +162,27 @@ def _submit(
         if not content:
             raise Mistake(f"{file} is empty; there is nothing to print")
     word = kind or ("pdf" if pdf else "raw")
-    return client.submit_print(
-        printer_id(client, printer),
-        content,
-        type=f"{word}_uri" if url else f"{word}_base64",
-        url=url,
-        title=title or _title(file),
-        source="farhand print",
-        options=options,
-        tags=tags,
-        **more,
-    )
+    where, key = printer_id(client, printer), idempotency_key or new_idempotency_key()
+    try:
+        return client.submit_print(
+            where,
+            content,
+            type=f"{word}_uri" if url else f"{word}_base64",
+            url=url,
+            title=title or _title(file),
+            source="farhand print",
+            options=options,
+            tags=tags,
+            idempotency_key=key,
+            **more,
+        )
+    except Unreachable as error:
+        if not error.maybe_taken:
+            raise
+        raise FarhandError(
+            f"{error.message}\nThe job may have been taken all the same. Send it again, never twice, with:\n"
+            f"  --idempotency-key {key}"
+        ) from error
 
 
 def _read(file: str) -> bytes:

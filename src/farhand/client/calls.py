@@ -39,6 +39,8 @@ from farhand.protocol.wire import Reply, encode
 HOLD_S: Final = 20
 WAIT_PATIENCE_MS: Final = 600_000
 IDLE_MS: Final = 500
+# The server may have to fetch a payload from its URL first.
+SUBMIT_S: Final = 90
 
 
 class Health(Reply, frozen=True):
@@ -68,6 +70,7 @@ def submit(
             headers={"Idempotency-Key": idempotency_key or new_idempotency_key()},
             body=encode(members(job)),
             repeatable=True,
+            work_s=SUBMIT_S,
         )
     )
 
@@ -84,6 +87,7 @@ def submit_batch(
             headers={"Idempotency-Key": idempotency_key or new_idempotency_key()},
             body=encode({"jobs": [members(job) for job in jobs]}),
             repeatable=True,
+            work_s=SUBMIT_S,
         )
     )
 

@@ -30,7 +30,14 @@ class ApiError(FarhandError):
 
 
 class Unreachable(FarhandError):
-    """No answer came, also after trying again; whether the request was taken is not known."""
+    """No answer came, also after trying again.
+
+    `maybe_taken` says that the request may have reached the server all the same.
+    """
+
+    def __init__(self, message: str, *, maybe_taken: bool = False) -> None:
+        super().__init__(message)
+        self.maybe_taken = maybe_taken
 
 
 class UnreadableReply(FarhandError):

@@ -241,7 +241,7 @@ def _request(call: Call[Any], timeout_ms: int) -> dict[str, Any]:
         "params": dict(call.query) or None,
         "headers": headers,
         "content": call.body,
-        "timeout": httpx2.Timeout(seconds, read=seconds + call.wait_s),
+        "timeout": httpx2.Timeout(seconds, read=seconds + call.wait_s + call.work_s),
     }
 
 

@@ -29,8 +29,8 @@ class Call(Generic[T_co]):
     """One request of the API and how its reply is read.
 
     `repeatable` says that sending it twice is harmless: a read, or a write that the server
-    recognises. `wait_s` is how long the server may hold it, `patience_ms` overrides how long
-    failures are tried again.
+    recognises. `wait_s` is how long the server is asked to hold it, `work_s` how much longer
+    than usual it may take, `patience_ms` overrides how long failures are tried again.
     """
 
     method: str
@@ -41,6 +41,7 @@ class Call(Generic[T_co]):
     body: bytes | None = None
     repeatable: bool = False
     wait_s: int = 0
+    work_s: int = 0
     patience_ms: int | None = None
 
 
@@ -113,13 +114,15 @@ def exchange(call: Call[T], clock: Clock, patience_ms: int) -> Steps[T]:
     """
     until = clock.monotonic_ms() + (patience_ms if call.patience_ms is None else call.patience_ms)
     tries = 0
+    maybe_taken = False
     while True:
         outcome = yield call
         if outcome is None:
             raise TypeError("a call is answered with an Answer or a Lost")
         if isinstance(outcome, Answer) and 200 <= outcome.status < 300:
             return _read(call, outcome)
-        error = _error(outcome)
+        maybe_taken |= isinstance(outcome, Lost) and outcome.sent
+        error = _error(outcome, maybe_taken=maybe_taken)
         wait_ms = _next_try_ms(call, outcome, error, tries)
         if wait_ms is None or clock.monotonic_ms() + wait_ms > until:
             raise error
@@ -157,9 +160,9 @@ def _read(call: Call[T], answer: Answer) -> T:
         raise _unreadable(answer, str(error)) from error
 
 
-def _error(outcome: Answer | Lost) -> FarhandError:
+def _error(outcome: Answer | Lost, *, maybe_taken: bool) -> FarhandError:
     if isinstance(outcome, Lost):
-        return Unreachable(outcome.why)
+        return Unreachable(outcome.why, maybe_taken=maybe_taken)
     problem = read_problem(outcome.body)
     if problem is not None:
         return ApiError(problem)
