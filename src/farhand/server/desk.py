@@ -148,8 +148,9 @@ class Desk:
         except ValueError as error:
             raise Problem("bad-field", f"json: cannot be sent as JSON: {error}", field="json") from error
         finally:
-            storing.cancel()
-            with contextlib.suppress(asyncio.CancelledError, Exception):
+            # Not cancelled: a thread that is opening a file would leave it behind.
+            pipe.break_off()
+            with contextlib.suppress(Exception):
                 await storing
 
 
@@ -171,6 +172,10 @@ class _ReaderGone(Exception):
     """The store gave up before the fetch was over."""
 
 
+class _WriterGone(Exception):
+    """The fetch ended before the document did."""
+
+
 class _Pipe:
     """From the fetch's writes to the store's reads, a few chunks at a time."""
 
@@ -183,6 +188,11 @@ class _Pipe:
         self._broken = True
         while not self._queue.empty():
             self._queue.get_nowait()
+
+    def break_off(self) -> None:
+        """Tell the reader that the rest never comes; nothing happens when it has all of it."""
+        self.reader_gone(None)
+        self._queue.put_nowait(None)
 
     async def write(self, chunk: bytes) -> None:
         """Hand on one chunk; waits while the store is slower."""
@@ -198,3 +208,5 @@ class _Pipe:
         """The chunks in order."""
         while (chunk := await self._queue.get()) is not None:
             yield chunk
+        if self._broken:
+            raise _WriterGone
