@@ -18,7 +18,24 @@ from farhand.testing.clock import FakeClock
 from tests.storage.conftest import connect, raw
 
 # An overlay says the same thing otherwise for one database. Each one costs a second text to keep right.
-OVERLAYS: dict[str, set[str]] = {"sqlite": set(), "postgres": set()}
+BATCHED = (
+    "insert_job",
+    "insert_payload",
+    "insert_event",
+    "insert_attempt",
+    "lock_job",
+    "job_attempts",
+    "save_job",
+    "save_attempt",
+    "pick_ready",
+    "pick_hedge",
+    "agent_offers",
+    "payload_body",
+    "add_count",
+    "stored_of",
+    "delete_job",
+)
+OVERLAYS: dict[str, set[str]] = {"sqlite": set(), "postgres": {f"{name}_many" for name in BATCHED}}
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -166,8 +183,14 @@ def test_overlays_are_few_and_each_has_a_reason() -> None:
     for database, expected in OVERLAYS.items():
         text = overlays(database)
         assert set(split(text)) == expected
-        assert set(split(text)) <= common
+        assert {name.removesuffix("_many") for name in split(text)} <= common
         assert without_reason(text) == []
+
+
+def test_a_statement_for_a_batch_takes_what_the_single_one_takes() -> None:
+    statements = load("postgres")
+    for name in OVERLAYS["postgres"]:
+        assert set(statements[name].params) == set(statements[name.removesuffix("_many")].params), name
 
 
 def test_every_statement_says_why_it_is_there() -> None:
@@ -251,6 +274,29 @@ async def test_hot_statements_use_their_index(store: Store) -> None:
         if name in ORDERED:
             assert "TEMP B-TREE" not in found, f"{name}: {found}"
             assert not re.search(r"^\s*(->\s*)?Sort", found, re.MULTILINE), f"{name}: {found}"
+
+
+# The same for a batch of entries: each of them by the index, and no table read from end to end.
+HOT_MANY = {
+    "lock_job_many": "jobs_id_key",
+    "job_attempts_many": "attempts_pkey",
+    "save_job_many": "jobs_pkey",
+    "save_attempt_many": "attempts_pkey",
+    "pick_ready_many": "jobs_ready",
+    "pick_hedge_many": "jobs_hedge",
+    "agent_offers_many": "attempts_open",
+    "payload_body_many": "payloads_pkey",
+    "stored_of_many": "payloads_pkey",
+    "delete_job_many": "jobs_pkey",
+}
+
+
+@pytest.mark.parametrize("database_url", ["postgres"], indirect=True)
+async def test_statements_for_a_batch_use_their_index(store: Store) -> None:
+    for name, index in HOT_MANY.items():
+        found = await plan(store, name)
+        assert index in found, f"{name}: {found}"
+        assert not re.search(r"Seq Scan|Hash Join|Merge Join", found), f"{name}: {found}"
 
 
 async def test_the_guard_of_plans_sees_a_missing_index(empty_url: str) -> None:

@@ -8,8 +8,10 @@ from farhand.engine.requests import Claim, Claimed, Reserve, Retry, Submit, Subm
 from farhand.engine.sweep import sweep
 from farhand.engine.wakeups import Hub, Ticket
 from farhand.model.errors import Problem
+from farhand.model.job import Dialect
 from farhand.storage.capabilities import Capabilities
-from farhand.storage.claiming import claim
+from farhand.storage.claiming import claim_all
+from farhand.storage.database import Params
 from farhand.storage.session import Session
 from farhand.storage.submitting import insert_many, reserve
 from farhand.storage.verbs import Answer, act_key, on_case, retry
@@ -132,14 +134,15 @@ async def _run_sweep(session: Session) -> int:
 
 
 async def _run_claims(session: Session, works: list[Work], results: Results) -> None:
+    asked: list[tuple[Work, Claim]] = []
     for work in works:
-        ticket = work.ticket
         if isinstance(work.request, Claim):
-            results.claims[id(work)] = await claim(session, work.request)
-        elif ticket is not None:
-            results.claims[id(work)] = await claim(session, ticket.request)
-        else:
-            continue
+            asked.append((work, work.request))
+        elif work.ticket is not None:
+            asked.append((work, work.ticket.request))
+    answers = await claim_all(session, [request for _, request in asked])
+    for (work, _), claimed in zip(asked, answers, strict=True):
+        results.claims[id(work)] = claimed
     await session.flush()
 
 
@@ -152,8 +155,8 @@ async def _hand_off(session: Session, hub: Hub, results: Results) -> None:
             return
         first = len(results.handed)
         results.handed += [(ticket, []) for ticket in tickets]
-        for place, ticket in enumerate(tickets, first):
-            jobs = await claim(session, ticket.request)
+        answers = await claim_all(session, [ticket.request for ticket in tickets])
+        for place, (ticket, jobs) in enumerate(zip(tickets, answers, strict=True), first):
             results.handed[place] = (ticket, jobs)
             for claimed in jobs:
                 ready[claimed.job.lane] -= 1
@@ -165,9 +168,13 @@ async def _attach_bodies(session: Session, results: Results) -> None:
     """Put small inline payloads beside the jobs handed out, sparing the agent a request."""
     claimed = [c for jobs in results.claims.values() for c in jobs]
     claimed += [c for _, jobs in results.handed for c in jobs]
-    for entry in claimed:
-        size = entry.job.payload_size
-        if entry.attempt.dialect == "native" and size is not None and size <= INLINE_WITH_CLAIM:
-            row = await session.tx.one("payload_place", {"job_seq": entry.job.seq})
-            if row is not None:
-                entry.body = row[1]
+    wanted = [c for c in claimed if _goes_inline(c)]
+    asked: list[Params] = [{"job_seq": c.job.seq} for c in wanted]
+    bodies = {row[0]: row[1] for row in await session.tx.each("payload_body", asked)}
+    for entry in wanted:
+        entry.body = bodies.get(entry.job.seq)
+
+
+def _goes_inline(claimed: Claimed) -> bool:
+    size = claimed.job.payload_size
+    return claimed.attempt.dialect == Dialect.NATIVE and size is not None and size <= INLINE_WITH_CLAIM

@@ -1,67 +1,120 @@
 """Handing out work: the agent's own offers first, then the heads of its lanes, then hedges due."""
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from farhand.engine.attempt import accept, start
 from farhand.engine.case import Case
 from farhand.engine.requests import NO_PROGRESS, Claim, Claimed
 from farhand.model.job import Actor, Attempt, Dialect, State, Verb
 from farhand.storage.database import Params, Row
-from farhand.storage.session import Session
+from farhand.storage.session import JOB_COLUMNS, Session
 
 _ALL_BITS = (1 << 62) - 1
 TOKEN_BYTES = 16
+_ORG, _LANE, _PRIORITY = (JOB_COLUMNS.index(name) for name in ("org_id", "lane", "priority"))
 
 
-async def claim(session: Session, request: Claim) -> list[Claimed]:
-    """Hand out work to one poll, within this transaction. The session has to be flushed afterwards."""
-    if request.agent_id in session.claimed_by or not session.claimed_in.isdisjoint(request.lanes):
-        # Picks read the database: what an earlier claim of this batch took must be in it.
-        await session.flush()
-    session.claimed_by.add(request.agent_id)
-    session.claimed_in.update(request.lanes)
-    claimed: list[Claimed] = []
-    same_poll = False
-    if request.dialect == Dialect.NATIVE and request.device_id is None:
-        claimed, same_poll = await _repeat(session, request)
-    wanted = request.max - len(claimed)
-    if wanted <= 0 or same_poll:
-        return claimed
-    for case in await _ready(session, request, wanted):
-        if await _hold(session, request, case):
-            claimed.append(_hand_out(case, request))
-    return claimed
+async def claim_all(session: Session, requests: Sequence[Claim]) -> list[list[Claimed]]:
+    """Hand out work to many polls, within this transaction; the answers in order.
 
-
-async def _repeat(session: Session, request: Claim) -> tuple[list[Claimed], bool]:
-    """What this agent was offered and never took, or was given in answer to this same poll.
-
-    True says that this poll has been answered before: it gets that answer and nothing more.
+    Polls with lanes and agents of their own are looked up together. The session has to be
+    flushed afterwards.
     """
-    params = {"agent_id": request.agent_id, "poll_id": request.poll_id}
-    rows = await session.tx.all("agent_offers", params)
+    answers: list[list[Claimed]] = []
+    start = 0
+    while start < len(requests):
+        wave = _wave(requests, start)
+        if _overlaps(session, wave):
+            # Picks read the database: what an earlier claim of this batch took must be in it.
+            await session.flush()
+        for request in wave:
+            session.claimed_by.add(request.agent_id)
+            session.claimed_in.update(request.lanes)
+        answers += await _claim_wave(session, wave)
+        start += len(wave)
+    return answers
+
+
+def _wave(requests: Sequence[Claim], start: int) -> Sequence[Claim]:
+    """The next requests of which no two share an agent or a lane."""
+    agents: set[bytes] = set()
+    lanes: set[bytes] = set()
+    for end in range(start, len(requests)):
+        request = requests[end]
+        if request.agent_id in agents or not lanes.isdisjoint(request.lanes):
+            return requests[start:end]
+        agents.add(request.agent_id)
+        lanes.update(request.lanes)
+    return requests[start:]
+
+
+def _overlaps(session: Session, wave: Sequence[Claim]) -> bool:
+    return any(
+        request.agent_id in session.claimed_by or not session.claimed_in.isdisjoint(request.lanes)
+        for request in wave
+    )
+
+
+async def _claim_wave(session: Session, wave: Sequence[Claim]) -> list[list[Claimed]]:
+    answers, answered = await _repeat(session, wave)
+    wanted = [
+        0 if place in answered else request.max - len(answers[place]) for place, request in enumerate(wave)
+    ]
+    rows = await _ready(session, wave, wanted)
+    found = [row for mine in rows for row in mine]
+    cases = iter(await session.adopt_rows(found) if found else [])
+    for request, mine, claimed in zip(wave, rows, answers, strict=True):
+        for _ in mine:
+            case = next(cases)
+            if await _hold(session, request, case):
+                claimed.append(_hand_out(case, request))
+    return answers
+
+
+async def _repeat(session: Session, wave: Sequence[Claim]) -> tuple[list[list[Claimed]], set[int]]:
+    """What these agents were offered and never took, or were given in answer to this same poll.
+
+    The places in the set are of polls that have been answered before: they get that answer and
+    nothing more.
+    """
+    answers: list[list[Claimed]] = [[] for _ in wave]
+    answered: set[int] = set()
+    asking = {
+        request.agent_id: place
+        for place, request in enumerate(wave)
+        if request.dialect == Dialect.NATIVE and request.device_id is None
+    }
+    asked: list[Params] = [
+        {"agent_id": wave[p].agent_id, "poll_id": wave[p].poll_id} for p in asking.values()
+    ]
+    rows = await session.tx.each("agent_offers", asked)
     if not rows:
-        return [], False
-    await session.load((request.org_id, row[0]) for row in rows)
-    repeated: list[Claimed] = []
-    same_poll = False
-    for job_id, number in rows:
+        return answers, answered
+    await session.load((wave[asking[row[2]]].org_id, row[0]) for row in rows)
+    for job_id, number, agent_id in rows:
+        place = asking[agent_id]
+        request = wave[place]
         case = session.case(request.org_id, job_id)
         attempt = _open_attempt(case, number) if case is not None else None
         if case is None or attempt is None or attempt.lease_until <= session.now:
             continue
         mine = request.poll_id is not None and attempt.poll_id == request.poll_id
-        if len(repeated) >= request.max or not (mine or case.job.lane in request.lanes):
+        if len(answers[place]) >= request.max or not (mine or case.job.lane in request.lanes):
             continue
-        same_poll = same_poll or mine
-        if attempt.poll_id != request.poll_id:
-            attempt.poll_id = request.poll_id
-            case.touch(attempt)
-        if attempt.accepted_at is None:
-            _grant(case, attempt, request)
-        repeated.append(Claimed(job=case.job, attempt=attempt, policy=case.policy))
-    return repeated, same_poll
+        if mine:
+            answered.add(place)
+        _offer_again(session, case, attempt, request)
+        answers[place].append(Claimed(job=case.job, attempt=attempt, policy=case.policy))
+    return answers, answered
+
+
+def _offer_again(session: Session, case: Case, attempt: Attempt, request: Claim) -> None:
+    if attempt.poll_id != request.poll_id:
+        attempt.poll_id = request.poll_id
+        case.touch(attempt)
+    if attempt.accepted_at is None:
+        _grant(case, attempt, request)
 
 
 def _open_attempt(case: Case, number: int) -> Attempt | None:
@@ -71,23 +124,39 @@ def _open_attempt(case: Case, number: int) -> Attempt | None:
     return None
 
 
-async def _ready(session: Session, request: Claim, wanted: int) -> list[Case]:
-    """The best `wanted` of the lanes' heads by priority, then age; hedges only when those run out."""
-    per_lane = min(wanted, request.per_lane)
-    lanes = tuple(dict.fromkeys(request.lanes))
-    picks = [_pick(session, request, lane, per_lane) for lane in lanes]
-    rows = await session.tx.each("pick_ready", picks)
-    if len(lanes) > 1:
-        rows = sorted(rows, key=_order)
-    chosen: Sequence[Row] = rows[:wanted]
-    if len(chosen) < wanted and request.device_id is None:
-        hedges = await session.tx.each("pick_hedge", picks)
-        chosen = [*chosen, *hedges[: wanted - len(chosen)]]
-    return await session.adopt_rows(chosen) if chosen else []
+async def _ready(session: Session, wave: Sequence[Claim], wanted: Sequence[int]) -> list[list[Row]]:
+    """For each poll the best of its lanes' heads by priority, then age; hedges only when those run out."""
+    lanes = [tuple(dict.fromkeys(request.lanes)) for request in wave]
+    owners = {(wave[place].org_id, lane): place for place, mine in enumerate(lanes) for lane in mine}
+
+    async def pick(name: str, places: Iterable[int]) -> list[list[Row]]:
+        picks = [
+            _pick(session, wave[place], lane, min(wanted[place], wave[place].per_lane))
+            for place in places
+            for lane in lanes[place]
+        ]
+        found: list[list[Row]] = [[] for _ in wave]
+        for row in await session.tx.each(name, picks):
+            found[owners[(row[_ORG], row[_LANE])]].append(row)
+        return found
+
+    chosen = await pick("pick_ready", [place for place in range(len(wave)) if wanted[place] > 0])
+    for place, rows in enumerate(chosen):
+        if len(lanes[place]) > 1:
+            rows.sort(key=_order)
+        del rows[max(0, wanted[place]) :]
+    short = [
+        place
+        for place, request in enumerate(wave)
+        if len(chosen[place]) < wanted[place] and request.device_id is None
+    ]
+    for place, hedges in enumerate(await pick("pick_hedge", short) if short else []):
+        chosen[place] += hedges[: max(0, wanted[place] - len(chosen[place]))]
+    return chosen
 
 
 def _order(row: Row) -> tuple[int, int]:
-    return (-row[9], row[0])
+    return (-row[_PRIORITY], row[0])
 
 
 def _pick(session: Session, request: Claim, lane: bytes, limit: int) -> Params:

@@ -75,41 +75,61 @@ class PgTx(PgReads):
         statement = self._statements[name]
         with _translated(name):
             status: str = await self._connection.execute(statement.text, *ordered(statement, params))
-        return int(status.rsplit(" ", 1)[-1])
+        return _changed(status)
 
     async def each(self, name: str, rows: Sequence[Params]) -> list[Row]:
-        """Run a statement once per entry, pipelined; the rows of all of them in order."""
+        """Run a statement for every entry; the rows of all of them in order."""
         if not rows:
             return []
         if len(rows) == 1:
             return list(await self.all(name, rows[0]))
         statement = self._statements[name]
+        many = self._statements.get(f"{name}_many")
         with _translated(name):
+            if many is not None:
+                return await self._connection.fetch(many.text, *_arrays(statement, many, rows))
             return await self._connection.fetchmany(statement.text, _arguments(statement, rows))
 
     async def bulk(self, name: str, rows: Sequence[Params]) -> None:
-        """Run a statement once per entry, pipelined, for its effect."""
-        if not rows:
-            return
+        """Run a statement for every entry, for its effect."""
+        if rows:
+            await self._change(name, rows)
+
+    async def _change(self, name: str, rows: Sequence[Params]) -> int | None:
+        """Run a statement for every entry; how many rows it changed, None where that is not known."""
         statement = self._statements[name]
+        many = self._statements.get(f"{name}_many")
         with _translated(name):
-            await self._connection.executemany(statement.text, _arguments(statement, rows))
+            if len(rows) == 1:
+                text, arguments = statement.text, ordered(statement, rows[0])
+            elif many is not None:
+                text, arguments = many.text, _arrays(statement, many, rows)
+            else:
+                await self._connection.executemany(statement.text, _arguments(statement, rows))
+                return None
+            status: str = await self._connection.execute(text, *arguments)
+        return _changed(status)
 
     async def guarded(self, name: str, rows: Sequence[Params]) -> None:
-        """Run an update once per entry, pipelined. Raises GuardFailed unless each changed one row."""
-        if not rows:
-            return
-        statement = self._statements[name]
-        text = statement.text + " RETURNING 1"
-        with _translated(name):
-            done = await self._connection.fetchmany(text, _arguments(statement, rows))
-        if len(done) != len(rows):
+        """Run an update for every entry. Raises GuardFailed unless each changed one row."""
+        if rows and await self._change(name, rows) != len(rows):
             raise GuardFailed(name)
 
     async def notify(self, message: str) -> None:
         """Tell other server processes on commit."""
         with _translated("notify"):
             await self._connection.execute("SELECT pg_notify($1, $2)", CHANNEL, f"{self._sender}|{message}")
+
+
+def _changed(status: str) -> int:
+    return int(status.rsplit(" ", 1)[-1])
+
+
+def _arrays(statement: Statement, many: Statement, rows: Sequence[Params]) -> list[Sequence[object]]:
+    """The entries of a batch as one column of values per parameter."""
+    columns = zip(*_arguments(statement, rows), strict=True)
+    by_name = dict(zip(statement.params, columns, strict=True))
+    return [by_name[name] for name in many.params]
 
 
 def _arguments(statement: Statement, rows: Sequence[Params]) -> list[tuple[object, ...]]:
@@ -137,6 +157,10 @@ async def _prepare(connection: Any) -> None:
     await connection.set_type_codec(
         "uuid", schema="pg_catalog", format="binary", encoder=bytes, decoder=bytes
     )
+
+
+async def _reset(_connection: Any) -> None:
+    """Nothing to undo: no statement here leaves a lock, a cursor or a setting behind its transaction."""
 
 
 class PostgresDatabase:
@@ -171,6 +195,7 @@ class PostgresDatabase:
             min_size=1,
             max_size=size,
             init=_prepare,
+            reset=_reset,
             server_settings=settings,
             command_timeout=30,
             max_inactive_connection_lifetime=0,

@@ -39,6 +39,20 @@ def columns(record: type) -> list[str]:
     return [field.name for field in dataclass_fields(record)]
 
 
+def _arrays(record: type, names: list[str], *, bytea: tuple[str, ...] = ()) -> str:
+    """Array parameters for columns of a row class: its bytes are ids unless they are named."""
+    types = {field.name: str(field.type) for field in dataclass_fields(record)}
+
+    def array(name: str) -> str:
+        if "bytes" in types[name]:
+            kind = "BYTEA" if name in bytea else "UUID"
+        else:
+            kind = "BIGINT" if "int" in types[name] else "TEXT"
+        return f"CAST(:{name} AS {kind}[])"
+
+    return ", ".join(array(name) for name in names)
+
+
 def _column_tokens() -> dict[str, str]:
     job, attempt = columns(Job), columns(Attempt)
     agent, device = columns(Agent), columns(Device)
@@ -46,7 +60,10 @@ def _column_tokens() -> dict[str, str]:
         "job_columns": ", ".join(job),
         "job_columns_but_seq": ", ".join(job[1:]),
         "job_values_but_seq": ", ".join(":" + name for name in job[1:]),
+        "job_columns_j": ", ".join("j." + name for name in job),
+        "job_arrays_but_seq": _arrays(Job, job[1:]),
         "attempt_columns": ", ".join(attempt),
+        "attempt_arrays": _arrays(Attempt, attempt, bytea=("token", "digest")),
         "attempt_values": ", ".join(":" + name for name in attempt),
         "agent_columns": ", ".join(agent),
         "agent_values": ", ".join(":" + name for name in agent),

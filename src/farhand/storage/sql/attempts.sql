@@ -16,7 +16,7 @@ WHERE job_seq = :job_seq AND number = :number AND token = :token;
 
 -- name: agent_offers
 -- The open attempts of an agent that a poll must repeat: not yet accepted, or made for this very poll.
-SELECT j.id AS id, a.number AS number
+SELECT j.id AS id, a.number AS number, a.agent_id AS agent_id
 FROM attempts AS a
 INNER JOIN jobs AS j ON a.job_seq = j.seq
 WHERE a.agent_id = :agent_id AND a.ended_at IS NULL AND a.dialect = 'native'

@@ -13,6 +13,10 @@ FROM payloads WHERE job_seq = :from_seq;
 -- The bytes themselves when small, else the address in the payload store.
 SELECT size, body, sha256 FROM payloads WHERE job_seq = :job_seq;
 
+-- name: payload_body
+-- The inline bytes of a job that is handed out.
+SELECT job_seq, body FROM payloads WHERE job_seq = :job_seq;
+
 -- name: stored_of
 -- The address of a job's stored payload.
 SELECT sha256 FROM payloads WHERE job_seq = :job_seq AND sha256 IS NOT NULL;
