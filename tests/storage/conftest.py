@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -21,24 +22,31 @@ pytest.register_assert_rewrite("farhand.testing.conformance")
 DATABASES = ("sqlite", "sqlite-alone", "postgres")
 
 
-async def _prepare(database: Database) -> None:
-    store = Store(database, FakeClock())
-    await store.open()
-    await store.close()
+def _prepare(database: Callable[[], Database]) -> None:
+    """Make the schema; in a thread of its own, since a test's event loop may be running here."""
+
+    async def prepare() -> None:
+        store = Store(database(), FakeClock())
+        await store.open()
+        await store.close()
+
+    thread = threading.Thread(target=lambda: asyncio.run(prepare()))
+    thread.start()
+    thread.join()
 
 
 @pytest.fixture(scope="session")
 def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A SQLite file with the schema in it."""
     path = tmp_path_factory.mktemp("template") / "farhand.db"
-    asyncio.run(_prepare(SqliteDatabase(path)))
+    _prepare(lambda: SqliteDatabase(path))
     return path
 
 
 @pytest.fixture(scope="session")
 def postgres_template(postgres_server: PostgresServer) -> str:
     """A PostgreSQL database with the schema in it, to copy from."""
-    return postgres_server.template("farhand", lambda url: asyncio.run(_prepare(PostgresDatabase(url))))
+    return postgres_server.template("farhand", lambda url: _prepare(lambda: PostgresDatabase(url)))
 
 
 @pytest.fixture(scope="session")

@@ -1,11 +1,12 @@
 """What must hold of every database at every moment, whatever was done to it."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from farhand.model.job import HELD, TERMINAL, Attempt, Event, Job, Outcome, State, Verb
+from farhand.model.job import HELD, TERMINAL, Attempt, Job, Outcome, State, Verb
 from farhand.model.policy import Policy
 from farhand.model.transitions import allowed
+from farhand.storage.database import Row
 from farhand.storage.store import Store
 from farhand.testing.factories import ORG
 
@@ -27,7 +28,8 @@ async def violations(store: Store) -> list[str]:
             counted[(job.kind, job.state)] += 1
             attempts = [Attempt(*row) for row in await reader.all("job_attempts", {"job_seq": job.seq})]
             policy = await store.writer.policies.get(reader, job.policy_id)
-            trail = await store.events(ORG, job.id, limit=100_000) or []
+            whole = {"job_seq": job.seq, "after": 0, "limit": 100_000}
+            trail = await reader.all("job_events", whole)
             for words in (
                 *_of_state(job, attempts),
                 *_of_tries(job, attempts, policy),
@@ -97,20 +99,21 @@ def _of_clocks(job: Job, attempts: list[Attempt]) -> Iterator[str]:
             yield "nobody would expire it"
 
 
-def _of_trail(job: Job, trail: list[Event]) -> Iterator[str]:
-    if [event.number for event in trail] != list(range(1, job.version + 1)):
+def _of_trail(job: Job, trail: Sequence[Row]) -> Iterator[str]:
+    if [event[1] for event in trail] != list(range(1, job.version + 1)):
         yield "events are missing"
         return
     state: str | None = None
     for event in trail:
-        if event.from_state != state:
-            yield f"event {event.number} starts from {event.from_state}, not from {state}"
-        source = State(event.from_state) if event.from_state is not None else None
-        late = event.verb == Verb.LATE_RESULT
-        if not late and State(event.to_state) not in allowed(source, Verb(event.verb)):
-            yield f"{event.from_state} --{event.verb}--> {event.to_state} is not in the table"
-        if source in TERMINAL and not late and event.verb not in FROM_THE_END:
-            yield f"{event.verb} moved it from its end"
-        state = event.to_state
+        number, verb, source, target = event[1], event[6], event[7], event[8]
+        if source != state:
+            yield f"event {number} starts from {source}, not from {state}"
+        if verb != Verb.LATE_RESULT:
+            known = State(source) if source is not None else None
+            if State(target) not in allowed(known, Verb(verb)):
+                yield f"{source} --{verb}--> {target} is not in the table"
+            if source in TERMINAL and verb not in FROM_THE_END:
+                yield f"{verb} moved it from its end"
+        state = target
     if state != job.state:
         yield f"its trail ends in {state}"
