@@ -24,8 +24,12 @@ GATHER_TURNS = 8
 
 @dataclass(slots=True, eq=False)
 class Flight:
-    """What others committed while one transaction was under way, and it may not have seen."""
+    """What others committed while one transaction was under way, and it may not have seen.
 
+    `place` tells the transactions under way at one time apart, so that none waits for another's counters.
+    """
+
+    place: int
     due: int | None = None
     ready: set[bytes] = field(default_factory=set[bytes])
     parked: list[Ticket] = field(default_factory=list[Ticket])
@@ -193,12 +197,13 @@ class Writer:
         due = self.next_due is not None and self.next_due <= self.clock.now_ms() and _claims(works)
         results = Results()
         next_due: int | None = None
-        flight = Flight()
+        flight = Flight(self._free_place())
         self._flights.append(flight)
         try:
             async with self.database.transaction() as tx:
                 now = self.clock.now_ms()
-                session = Session(tx, now, self.policies, self._jitter, self.database.slot, self.memory)
+                slot = self.database.slot + flight.place
+                session = Session(tx, now, self.policies, self._jitter, slot, self.memory)
                 await run_batch(
                     session, works, results, hub=self.hub, capabilities=self.capabilities, due=due
                 )
@@ -224,6 +229,10 @@ class Writer:
         self.requests += len(batch)
         if self.observe is not None:
             self.observe(len(batch))
+
+    def _free_place(self) -> int:
+        taken = {flight.place for flight in self._flights}
+        return next(place for place in range(len(taken) + 1) if place not in taken)
 
     def _learn(self, session: Session) -> None:
         for org_id, name, policy, row_id in session.new_policies:
