@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from farhand.model.errors import Problem
 from farhand.protocol import agent as a
 from farhand.protocol import client as c
 from farhand.server import agent_routes, job_routes, manage_routes, pages, register
@@ -76,7 +77,7 @@ def _jobs() -> list[Route]:
         Route(method="GET", path="/jobs", handler=job_routes.listing, grant="jobs.read",
               summary="List jobs, newest first", query=job_routes.LIST_QUERY, replies=_list(c.JobView)),
         Route(method="POST", path="/jobs/batch", handler=job_routes.submit_batch, grant="jobs.submit",
-              summary="Submit many jobs", request=c.BatchRequest, replies=_list(c.SubmitReply)),
+              summary="Submit many jobs", request=c.BatchRequest, replies={200: [c.SubmitReply, Problem]}),
         Route(method="GET", path="/jobs/{id}", handler=job_routes.show, grant="jobs.read", held=True,
               summary="Show a job, or wait until it changes", replies={200: c.JobView}),
         Route(method="DELETE", path="/jobs/{id}", handler=job_routes.cancel, grant="jobs.manage",

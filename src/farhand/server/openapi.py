@@ -113,6 +113,22 @@ def _responses(route: Route) -> dict[str, Any]:
     return responses
 
 
+def _items(reply: list[Any]) -> dict[str, Any]:
+    """A list of one type; with Problem as the second, each entry is answered by itself."""
+    item, *others = reply
+    if others:
+        entry: dict[str, Any] = {"anyOf": [_ref(item), {"$ref": REF.format(name="Problem")}]}
+        properties: dict[str, Any] = {"items": {"type": "array", "items": entry}}
+    else:
+        properties = {
+            "items": {"type": "array", "items": _ref(item)},
+            "next": {"type": ["string", "null"]},
+        }
+    schema = {"type": "object", "required": list(properties), "properties": properties}
+    description = "An answer for each" if others else "A page"
+    return {"description": description, "content": {"application/json": {"schema": schema}}}
+
+
 def _response(reply: Any) -> dict[str, Any]:
     if reply is None:
         return {"description": "Done"}
@@ -126,14 +142,5 @@ def _response(reply: Any) -> dict[str, Any]:
     if reply is dict:
         return {"description": "Done", "content": {"application/json": {"schema": {"type": "object"}}}}
     if isinstance(reply, list):
-        item: Any = cast("list[Any]", reply)[0]
-        schema: dict[str, Any] = {
-            "type": "object",
-            "required": ["items"],
-            "properties": {
-                "items": {"type": "array", "items": _ref(item)},
-                "next": {"type": ["string", "null"]},
-            },
-        }
-        return {"description": "A page", "content": {"application/json": {"schema": schema}}}
+        return _items(cast("list[Any]", reply))
     return {"description": "Done", "content": {"application/json": {"schema": _ref(reply)}}}
