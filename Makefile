@@ -1,6 +1,6 @@
 # `make` alone lists the targets. The work itself is in scripts/.
 .DEFAULT_GOAL := help
-.PHONY: help setup peers test lint format bench soak demo lock clean
+.PHONY: help setup peers test lint format docs bench soak demo lock clean
 
 PYTHON ?= python3
 # Test processes; each starts peers of its own.
@@ -29,6 +29,9 @@ lint: setup ## Check format, rules, types and layers
 format: setup ## Format the code and apply safe fixes
 	@.venv/bin/ruff format .
 	@.venv/bin/ruff check --fix .
+
+docs: setup ## Write the generated parts of the documentation anew; ARGS=--check
+	@.venv/bin/python scripts/docs.py $(ARGS)
 
 bench: setup peers ## Measure against the baselines; LENGTH=short|long
 	@sh scripts/bench.sh $(LENGTH) $(ARGS)

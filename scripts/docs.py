@@ -12,7 +12,7 @@ import re
 import sys
 import types
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -249,7 +249,10 @@ def message(argument: str, body: str) -> str:
 
 def _message_link(entry: Any) -> str:
     if isinstance(entry, list):
-        return f"`{{items, next}}` of {_message_link(entry[0])}"
+        item, *others = entry
+        if others:
+            return f"`{{items}}`, each {_message_link(item)} or a [problem](#errors)"
+        return f"`{{items, next}}` of {_message_link(item)}"
     if isinstance(entry, type) and issubclass(entry, msgspec.Struct):
         return f"[{entry.__name__}](#{slug(entry.__name__)})"
     return {None: "no body", bytes: "the bytes", str: "text", dict: "a JSON object"}[entry]
@@ -332,10 +335,11 @@ def policies(argument: str, body: str) -> str:
 
 
 def _fields(cls: type, skipped: tuple[str, ...], body: str, *, none: str) -> str:
+    """The settings of a class; its mappings are tables of their own, described elsewhere."""
     hints = typing.get_type_hints(cls)
     rows: list[tuple[str, ...]] = []
     for field in dataclasses.fields(cls):
-        if field.name in skipped:
+        if field.name in skipped or typing.get_origin(hints[field.name]) is Mapping:
             continue
         options = [
             o for o in (typing.get_args(hints[field.name]) or (hints[field.name],)) if o is not type(None)
@@ -349,12 +353,12 @@ def _fields(cls: type, skipped: tuple[str, ...], body: str, *, none: str) -> str
 
 def settings(argument: str, body: str) -> str:
     """The `[server]` settings."""
-    return _fields(ServerConfig, ("policies",), body, none="")
+    return _fields(ServerConfig, (), body, none="")
 
 
 def agent_settings(argument: str, body: str) -> str:
     """The settings of agent.toml outside the tables of systems."""
-    return _fields(AgentConfig, ("folder", "sections"), body, none="see there")
+    return _fields(AgentConfig, ("folder",), body, none="see there")
 
 
 def printing_settings(argument: str, body: str) -> str:
