@@ -20,6 +20,8 @@ import uvloop
 
 from bench import flows, parked
 from bench.proc import cpu_seconds, family, machine_seconds, pin
+from bench.pruned import submit_beside
+from bench.steps import step_by_step
 from bench.wire import BadReply, Refused
 
 
@@ -72,6 +74,23 @@ class Held(Scenario, tag="held"):
     wait_s: int = 55
     quiet_s: float = 20.0
     submits: int = 3000
+
+
+class Pruned(Scenario, tag="pruned"):
+    """Submit to a server that deletes old jobs and to `twin`, which keeps as many."""
+
+    sink: flows.Id
+    twin_port: int
+    twin_token: str
+    twin_sink: flows.Id
+    seconds: float
+
+
+class Steps(Scenario, tag="steps"):
+    """The five requests of seed 000, one kind at a time: `pairs` at once, `jobs` each."""
+
+    pairs: int = 16
+    jobs: int = 200
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
@@ -214,7 +233,23 @@ async def held(wanted: Held) -> dict[str, Any]:
     return result
 
 
-async def perform(wanted: Flow | Idle | Register | Held) -> dict[str, Any]:
+async def pruned(wanted: Pruned) -> dict[str, Any]:
+    """Submit while the server deletes and report both servers' submits."""
+    disturbed, undisturbed, result = await submit_beside(
+        (wanted.port, wanted.token, wanted.sink),
+        (wanted.twin_port, wanted.twin_token, wanted.twin_sink),
+        wanted.seconds,
+    )
+    return {**result, "disturbed_ms": spread(disturbed), "undisturbed_ms": spread(undisturbed)}
+
+
+async def steps(wanted: Steps) -> dict[str, Any]:
+    """Server CPU of each kind of request, in microseconds, and how many writes a commit carried."""
+    pids = pids_of(wanted)
+    return await step_by_step(wanted.port, wanted.token, wanted.pairs, wanted.jobs, pids)
+
+
+async def perform(wanted: Flow | Idle | Register | Held | Pruned | Steps) -> dict[str, Any]:
     """Run the scenario that was asked for."""
     match wanted:
         case Flow():
@@ -225,6 +260,10 @@ async def perform(wanted: Flow | Idle | Register | Held) -> dict[str, Any]:
             return await register(wanted)
         case Held():
             return await held(wanted)
+        case Pruned():
+            return await pruned(wanted)
+        case Steps():
+            return await steps(wanted)
 
 
 def main() -> int:
@@ -232,7 +271,7 @@ def main() -> int:
     pin(1)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    wanted = msgspec.json.decode(sys.argv[1], type=Flow | Idle | Register | Held)
+    wanted = msgspec.json.decode(sys.argv[1], type=Flow | Idle | Register | Held | Pruned | Steps)
     try:
         result = uvloop.run(perform(wanted))
     except (Refused, BadReply, OSError, msgspec.MsgspecError) as error:

@@ -14,7 +14,7 @@ from typing import Any
 
 from bench.servers import ROOT, Server, Variant, new_server
 
-LOAD_TIMEOUT_S = 300
+LOAD_TIMEOUT_S = 1200
 TRIES = 3
 UNDISTURBED = 0.15
 
@@ -140,18 +140,14 @@ class Context:
             "extra_pids": extra,
             **fields,
         }
-        command = [sys.executable, "-m", "bench.load", json.dumps(wanted)]
         try:
-            done = subprocess.run(
-                command, cwd=ROOT, capture_output=True, text=True, timeout=LOAD_TIMEOUT_S, check=False
-            )
-        except subprocess.TimeoutExpired:
-            raise LoadFailed(f"{server.variant.name}: {scenario} took over {LOAD_TIMEOUT_S} s") from None
-        if done.returncode:
-            message = done.stderr.strip()[-1500:]
-            raise LoadFailed(f"{server.variant.name}, {scenario}: {message} (server log: {server.log})")
-        result: dict[str, Any] = json.loads(done.stdout)
-        return result
+            return _child("bench.load", wanted)
+        except LoadFailed as error:
+            raise LoadFailed(f"{server.variant.name}, {error} (server log: {server.log})") from None
+
+    def stored(self, scenario: str, **fields: Any) -> dict[str, Any]:
+        """Run one scenario of `bench.stored`. Raises LoadFailed with its message."""
+        return _child("bench.stored", {"scenario": scenario, **fields})
 
     def flow(self, server: Server, mode: str, **fields: Any) -> dict[str, Any]:
         """One closed-loop trial of the usual length.
@@ -172,6 +168,22 @@ class Context:
             f" generator busy {result['client_busy']:.0%}, others {result['others_busy']:.0%}"
         )
         return result
+
+
+def _child(module: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """The result of one scenario in a process of its own."""
+    scenario = wanted["scenario"]
+    command = [sys.executable, "-m", module, json.dumps(wanted)]
+    try:
+        done = subprocess.run(
+            command, cwd=ROOT, capture_output=True, text=True, timeout=LOAD_TIMEOUT_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise LoadFailed(f"{scenario}: took over {LOAD_TIMEOUT_S} s") from None
+    if done.returncode:
+        raise LoadFailed(f"{scenario}: {done.stderr.strip()[-1500:]}")
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
 
 
 Trial = Callable[[], dict[str, Any]]
