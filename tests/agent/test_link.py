@@ -73,6 +73,13 @@ async def test_a_server_that_is_not_there_is_no_answer() -> None:
     await link.aclose()
 
 
+async def test_a_page_that_looks_like_a_problem_shuts_nobody_out(link: Link, server: FakeServer) -> None:
+    async def fault(request: Request, answer: object) -> Reply | None:
+        return Reply(status=401, body=b'{"code": "unauthorized"}')
+
+    assert type(await failing(link, server, fault)) is NoAnswer
+
+
 @pytest.mark.parametrize(
     ("status", "code"), [(401, "name-taken"), (403, "agent-revoked"), (426, "upgrade-required")]
 )

@@ -72,6 +72,10 @@ class Attempt:
         """Where the work is and why it waits; sent by and by."""
         self._keeper.say(phase, reason)
 
+    def beat(self) -> None:
+        """Sends a heartbeat soon."""
+        self._keeper.beat()
+
     async def no_return(self, phase: str, memo: str) -> None:
         """The server's leave, then the journal; both young enough when this returns."""
         await self._keeper.ensure(phase)
@@ -98,10 +102,7 @@ class Attempt:
             if draft is None:
                 await self._leave()
                 return None
-            parcel = await self._parts.outbox.put(self._entry.key, self._entry.lease_token, draft)
-            with suppress(OSError):
-                await self._parts.journal.ended(self._entry.key)
-            return await self._parts.outbox.deliver(parcel, following())
+            return await self._report(draft, following())
         except ShutOut as error:
             self._parts.shut_out(error)
             return None
@@ -110,6 +111,22 @@ class Attempt:
             with suppress(asyncio.CancelledError):
                 await beating
             await self._parts.workfiles.remove(self._entry.key)
+
+    async def _report(self, draft: ResultDraft, following: ClaimRequest | None) -> ClaimReply | None:
+        """The journal lets go of an attempt once its result is on disk or delivered."""
+        key, outbox = self._entry.key, self._parts.outbox
+        parcel = await outbox.put(key, self._entry.lease_token, draft)
+        if parcel.path is not None:
+            await self._ended()
+            return await outbox.deliver(parcel, following)
+        reply = await outbox.deliver(parcel, following)
+        if key not in outbox.waiting():
+            await self._ended()
+        return reply
+
+    async def _ended(self) -> None:
+        with suppress(OSError):
+            await self._parts.journal.ended(self._entry.key)
 
     async def _watched(self, work: Work) -> ResultDraft | None:
         """The result; None when there is none to report."""

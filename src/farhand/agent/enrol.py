@@ -52,7 +52,7 @@ def _make_key(path: Path) -> None:
 
 
 class Registration:
-    """What the server knows of us. `ids` maps the devices' ids to their names."""
+    """What the server knows of us. `ids` maps the devices' ids to their names; `agent_id` is ours."""
 
     def __init__(
         self,
@@ -63,6 +63,7 @@ class Registration:
         show: Callable[[str], None],
     ) -> None:
         self.ids: Mapping[str, str] = {}
+        self.agent_id: str | None = None
         self.wait_ms = 25_000
         self._link = link
         self._waker = waker
@@ -83,6 +84,7 @@ class Registration:
             return False
         reply = await self._register(devices)
         self._known = devices
+        self.agent_id = reply.computer_id
         self.wait_ms = reply.wait_ms
         names = [device.name for device in devices]
         self.ids = dict(zip(reply.printer_ids, names, strict=False))

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from farhand.model.clock import Clock
 from farhand.model.errors import FarhandError
@@ -90,6 +90,10 @@ class Tools(Protocol):
         """Where the work is and in words why it waits; sent by and by."""
         ...
 
+    def beat(self) -> None:
+        """Sends a heartbeat soon, so that a wish to stop is heard sooner than usual."""
+        ...
+
     async def no_return(self, phase: str, memo: str) -> None:
         """Awaited before the first irreversible step: the server has agreed to it just now and
         the journal knows of it. `memo` comes back in `Unfinished`.
@@ -104,7 +108,7 @@ class Tools(Protocol):
 
 
 class Handler(Protocol):
-    """What a system does on the agent."""
+    """What a system does on the agent. A kind that ends in `.*` stands for all that begin so."""
 
     kinds: Sequence[str]
 
@@ -123,6 +127,16 @@ class Handler(Protocol):
     async def aclose(self) -> None:
         """Frees what the handler holds."""
         ...
+
+
+@runtime_checkable
+class OwnLane(Protocol):
+    """A handler whose work needs no device and comes through the agent's own lane.
+
+    `own_lane` is how many such jobs it takes at once.
+    """
+
+    own_lane: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

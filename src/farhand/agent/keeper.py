@@ -19,6 +19,7 @@ from farhand.protocol.agent import HeldReply, HeldRequest
 
 START_AFTER_MS: Final = 100
 FENCE: Final = 0.8
+BEAT_MS: Final = 1_000
 REASON_MAX: Final = 4000
 _OVER: Final = frozenset({"failed", "cancelled", "expired"})
 
@@ -86,6 +87,12 @@ class Keeper:
         reason = None if reason is None else reason[:REASON_MAX]
         if (phase, reason) != (self._phase, self._reason):
             self._phase, self._reason = phase, reason
+            self._news.set()
+
+    def beat(self) -> None:
+        """Sends a heartbeat now, unless one has just been answered."""
+        last = self._acknowledged_at
+        if last is None or self._clock.monotonic_ms() - last >= BEAT_MS:
             self._news.set()
 
     async def ensure(self, phase: str) -> None:

@@ -1,18 +1,26 @@
-"""One lane per device: a device does one thing at a time, and a stuck one blocks only itself."""
+"""One lane per device: a device does one thing at a time, and a stuck one blocks only itself.
+
+Work without a device has one lane for the whole agent, as wide as its handlers say.
+"""
 
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
+
+OWN: Final = ""
+"""The name of the agent's own lane; no device has it."""
 
 
 class Lanes:
-    """Which devices there are and which of them are at work.
+    """Which devices there are and which of them are at work. `own_width` is how many jobs the
+    agent's own lane takes at once.
 
     Lanes go by the device's name, because work left behind by an earlier run must hold its
     lane before the server has given ids. `changed` is set when a lane appears or falls free.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, own_width: int = 0) -> None:
+        self._own_width = own_width
         self.changed = asyncio.Event()
         self._names: dict[str, str] = {}
         self._busy: dict[str, set[asyncio.Task[None]]] = {}
@@ -30,11 +38,11 @@ class Lanes:
 
     def free(self) -> Sequence[str]:
         """Ids of the devices that could work now."""
-        return [device_id for device_id, name in self._names.items() if name not in self._busy]
+        return [device_id for device_id, name in self._names.items() if self.is_free(name)]
 
     def is_free(self, name: str) -> bool:
-        """Whether nothing is in this lane."""
-        return name not in self._busy
+        """Whether one more job has room in this lane."""
+        return len(self._busy.get(name, ())) < (self._own_width if name == OWN else 1)
 
     def occupy(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         """Runs work in a lane until it ends."""
@@ -56,7 +64,9 @@ class Lanes:
 
     def _leave(self, name: str, task: asyncio.Task[None]) -> None:
         tasks = self._busy[name]
+        was_free = self.is_free(name)
         tasks.discard(task)
         if not tasks:
             del self._busy[name]
+        if self.is_free(name) and not was_free:
             self.changed.set()

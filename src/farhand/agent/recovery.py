@@ -10,6 +10,7 @@ from farhand.agent.backoff import Backoff
 from farhand.agent.errors import ShutOut
 from farhand.agent.handler import Handler, ResultDraft
 from farhand.agent.journal import Entry
+from farhand.agent.suspend import within
 
 log: Final = logging.getLogger(__name__)
 
@@ -37,7 +38,8 @@ async def _give_back(parts: Parts, entry: Entry) -> None:
     backoff = Backoff()
     try:
         while not await give_back(parts, entry):
-            await parts.waker.sleep(backoff.next_ms())
+            if await within(parts.stopping, backoff.next_ms()):
+                return
         await parts.journal.ended(entry.key)
     except ShutOut as error:
         parts.shut_out(error)

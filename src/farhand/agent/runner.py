@@ -12,9 +12,9 @@ from farhand.agent.config import AgentConfig
 from farhand.agent.datadir import DataDir
 from farhand.agent.enrol import Registration, find_key
 from farhand.agent.errors import ShutOut
-from farhand.agent.handler import Handler, ResultDraft
+from farhand.agent.handler import Handler, OwnLane, ResultDraft
 from farhand.agent.journal import Entry, Journal, Key
-from farhand.agent.lanes import Lanes
+from farhand.agent.lanes import OWN, Lanes
 from farhand.agent.link import Link
 from farhand.agent.loop import Claims, new_poll_id
 from farhand.agent.outbox import Outbox
@@ -98,7 +98,8 @@ class Agent:
             stopping=self._stopping,
             shut_out=self._end,
         )
-        self._lanes = Lanes()
+        self._own_width = sum(handler.own_lane for handler in handlers if isinstance(handler, OwnLane))
+        self._lanes = Lanes(self._own_width)
         self._in_hand: set[Key] = set()
         self._returning: set[asyncio.Task[Any]] = set()
         self._registration = Registration(self._link, self._waker, config.name, handlers, show)
@@ -109,7 +110,6 @@ class Agent:
     def stop(self) -> None:
         """Take no more work, give back what has not begun, see the rest through for a while."""
         self._stopping.set()
-        self._waker.wake()
 
     async def run(self) -> None:
         """Works until stopped. Raises ShutOut, and whatever else ended it."""
@@ -138,15 +138,25 @@ class Agent:
 
     async def _serve(self) -> None:
         await self._registration.refresh()
-        self._lanes.assign(self._registration.ids)
+        self._assign()
         claiming = asyncio.create_task(self._guarded(self._claims.run))
         try:
             while True:
                 await self._waker.sleep(self._config.describe_every_ms)
                 if await self._registration.refresh():
-                    self._lanes.assign(self._registration.ids)
+                    self._assign()
         finally:
             await quiet((claiming,))
+
+    def _assign(self) -> None:
+        """The lanes that there are now: the devices', and our own under our own id."""
+        ids = dict(self._registration.ids)
+        if self._own_width and self._registration.agent_id is not None:
+            ids[self._registration.agent_id] = OWN
+        self._lanes.assign(ids)
+
+    def _handler(self, kind: str) -> Handler | None:
+        return self._by_kind.get(kind) or self._by_kind.get(f"{kind.partition('.')[0]}.*")
 
     async def _watch(self) -> None:
         while True:
@@ -158,7 +168,7 @@ class Agent:
     def _recover(self) -> None:
         for entry in left_behind(self._parts):
             self._in_hand.add(entry.key)
-            work = recover(self._parts, entry, self._by_kind.get(entry.kind))
+            work = recover(self._parts, entry, self._handler(entry.kind))
             self._lanes.occupy(entry.device or entry.kind, self._holding(entry.key, work))
 
     async def _holding(self, key: Key, work: Any) -> None:
@@ -172,8 +182,8 @@ class Agent:
         key = (job.job_id, job.attempt)
         if key in self._in_hand:
             return False
-        name = job.kind if job.printer_id is None else self._lanes.name(job.printer_id)
-        handler = self._by_kind.get(job.kind)
+        name = OWN if job.printer_id is None else self._lanes.name(job.printer_id)
+        handler = self._handler(job.kind)
         if name is None or handler is None or not self._lanes.is_free(name) or self._stopping.is_set():
             log.warning("job_returned", extra={"job": job.job_id, "kind": job.kind})
             self._return(job)
@@ -200,9 +210,10 @@ class Agent:
     async def _do(self, job: ClaimedJob, name: str, handler: Handler) -> ClaimedJob | None:
         """Does one job; the next one of this lane, if there is one at once."""
         log.info(
-            "job_taken", extra={"job": job.job_id, "attempt": job.attempt, "kind": job.kind, "device": name}
+            "job_taken",
+            extra={"job": job.job_id, "attempt": job.attempt, "kind": job.kind, "device": name or None},
         )
-        entry = _entry(job, name)
+        entry = _entry(job, name or None)
         try:
             await self._parts.journal.taken(entry)
         except OSError as error:
