@@ -113,7 +113,7 @@ def test_a_wait_ends_after_its_time_with_the_job_as_it_is(server: Server) -> Non
     job_id = server.submit(machine.printers[0])["id"]
     began = time.monotonic()
     assert server.call("GET", f"/jobs/{job_id}", headers={"Prefer": "wait=1"}).ok()["state"] == "queued"
-    assert 0.95 <= time.monotonic() - began < 4
+    assert 0.95 <= time.monotonic() - began < 6
 
 
 def test_a_wait_sees_what_time_does(server: Server) -> None:

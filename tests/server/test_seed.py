@@ -148,7 +148,7 @@ def test_an_idle_poll_ends_empty_after_its_wait(server: Server) -> None:
     began = time.monotonic()
     reply = machine.poll(wait=1)
     assert (reply.status, reply.body) == (204, b"")
-    assert 0.95 <= time.monotonic() - began < 3
+    assert 0.95 <= time.monotonic() - began < 6
 
 
 def test_a_job_reaches_a_poll_that_was_already_waiting(server: Server) -> None:
@@ -158,7 +158,7 @@ def test_a_job_reaches_a_poll_that_was_already_waiting(server: Server) -> None:
     submitted = time.monotonic()
     job_id = server.submit(machine.printers[0])["job_id"]
     assert poll.result(timeout=20).ok()["job_id"] == job_id
-    assert time.monotonic() - submitted < 1
+    assert time.monotonic() - submitted < 2
 
 
 @pytest.mark.parametrize(
