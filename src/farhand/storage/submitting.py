@@ -137,9 +137,14 @@ def new_job(session: Session, request: Submit, requires: int, policy_id: int) ->
         error=None,
         result=None,
     )
-    limits = [job.start_by, job.deadline, job.run_at if waits else None]
-    job.due_at = min((moment for moment in limits if moment is not None), default=None)
+    job.due_at = _first_due(job)
     return job
+
+
+def _first_due(job: Job) -> int | None:
+    promoted = job.run_at if job.state == State.SCHEDULED else None
+    limits = (job.start_by, job.deadline, promoted)
+    return min((moment for moment in limits if moment is not None), default=None)
 
 
 def _limit(origin: int, asked_ms: int | None, default_ms: int | None) -> int | None:

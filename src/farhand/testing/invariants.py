@@ -1,6 +1,6 @@
 """What must hold of every database at every moment, whatever was done to it."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
 from farhand.model.job import HELD, TERMINAL, Attempt, Job, Outcome, State, Verb
@@ -15,15 +15,18 @@ UNCOUNTED = (Outcome.RELEASED, Outcome.REFUSED)
 FROM_THE_END = (Verb.ADOPT, Verb.RETRY)
 
 
+def everything() -> dict[str, object]:
+    """The parameters of `list_jobs` that leave nothing out."""
+    chosen: dict[str, object] = {"newline": "\n", "org_id": ORG, "limit": 1_000_000}
+    return defaultdict(lambda: None, chosen)
+
+
 async def violations(store: Store) -> list[str]:
     """Every broken rule, in words; empty when all is well."""
     found: list[str] = []
     counted: Counter[tuple[str, str]] = Counter()
-    filters = ("state", "kind", "device_id", "agent_id", "source", "tag", "before")
-    everything: dict[str, object] = {name: None for name in filters}
-    everything |= {"newline": "\n", "org_id": ORG, "limit": 1_000_000}
     async with store.database.read() as reader:
-        jobs = [Job(*row) for row in await reader.all("list_jobs", everything)]
+        jobs = [Job(*row) for row in await reader.all("list_jobs", everything())]
         for job in jobs:
             counted[(job.kind, job.state)] += 1
             attempts = [Attempt(*row) for row in await reader.all("job_attempts", {"job_seq": job.seq})]

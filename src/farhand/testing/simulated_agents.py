@@ -183,10 +183,16 @@ class PrintAgent:
 
 @dataclass(slots=True)
 class SeedAgent(PrintAgent):
-    """An agent of the seed: no tokens, no heartbeats, no journal; what it fetches it prints."""
+    """An agent of the seed: no tokens, no heartbeats, no journal; what it fetches it prints.
+
+    It does one thing after the other. One that held the same job twice at once, from before and
+    after a lost lease, could print it twice, and without a token nobody can tell its requests apart.
+    """
 
     async def poll(self) -> None:
-        """Ask for work; what gets lost on the way stays lost."""
+        """Ask for work when there is none in hand; what gets lost on the way stays lost."""
+        if self.hands:
+            return
         claimed = await self.world.ask(self.scene.claim(self.id, self.lane, dialect=Dialect.SEED))
         for entry in claimed or []:
             self.world.say(self.name, f"got attempt {entry.attempt.number} of", entry.job.id)

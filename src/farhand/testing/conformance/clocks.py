@@ -1,12 +1,12 @@
-"""Every clock: start_by, deadline, exec_timeout, backoff, cancel grace, hedging, reads past a limit."""
+"""Every clock: start_by, deadline, exec_timeout, backoff, tries, reads past a limit."""
 
 import dataclasses
 
 from farhand.engine.loss import backoff_ms
 from farhand.model.job import Outcome, State, Verb
 from farhand.model.policy import COMMAND, DAY, FETCH_SAFE, MINUTE, PRINT, SECOND
-from farhand.testing.conformance.spots import BOUNDED, HEDGED, reach
-from farhand.testing.factories import ORG, Scene, granted, refused
+from farhand.testing.conformance.spots import BOUNDED, reach
+from farhand.testing.factories import ORG, Scene, granted
 
 HOUR_MS = 60 * MINUTE
 TIMED = dataclasses.replace(PRINT, start_by_ms=MINUTE, deadline_ms=10 * MINUTE)
@@ -259,137 +259,6 @@ async def test_a_failure_that_is_not_retryable_is_not_tried_again(scene: Scene) 
     spot = await reach(scene, "failed")
     job = await scene.job(spot.job_id)
     assert (job.error, job.tries) == ("no such font", 1)
-
-
-async def test_a_cancel_of_what_waits_is_the_end(scene: Scene) -> None:
-    for name in ("later", "backing_off", "fresh", "lost_once", "offered"):
-        spot = await reach(scene, name)
-        assert granted(await scene.cancel(spot.job_id)) == State.CANCELLED
-        assert all(not a.open for a in await scene.attempts(spot.job_id))
-        refused(await scene.cancel(spot.job_id), "state-conflict")
-
-
-async def test_a_cancel_of_what_is_in_hand_is_noted_once_and_travels(scene: Scene) -> None:
-    for name in ("accepted", "started", "spooling"):
-        spot = await reach(scene, name)
-        state = await scene.state(spot.job_id)
-        assert granted(await scene.cancel(spot.job_id)) == state
-        before = await scene.snapshot(spot.job_id)
-        assert granted(await scene.cancel(spot.job_id)) == state
-        assert await scene.snapshot(spot.job_id) == before
-        assert granted(await scene.heartbeat(spot.newest)).directive == "cancel"
-        granted(await scene.settle(spot.newest, ok=False, cancelled=True))
-        assert await scene.state(spot.job_id) == State.CANCELLED
-
-
-async def test_under_a_cancel_request_what_really_happened_wins(scene: Scene) -> None:
-    for name in ("accepted_and_cancelled", "started_and_cancelled", "spooling_and_cancelled"):
-        spot = await reach(scene, name)
-        granted(await scene.settle(spot.newest, evidence="printed"))
-        assert await scene.state(spot.job_id) == State.DONE
-
-
-async def test_under_a_cancel_request_a_failure_is_never_tried_again(scene: Scene) -> None:
-    spot = await reach(scene, "started_and_cancelled")
-    granted(await scene.settle(spot.newest, ok=False, retryable=True))
-    assert await scene.state(spot.job_id) == State.CANCELLED
-
-
-async def test_silence_after_a_cancel_request_counts_after_the_grace(scene: Scene) -> None:
-    ends = {
-        "accepted_and_cancelled": State.CANCELLED,
-        "started_and_cancelled": State.CANCELLED,
-        "spooling_and_cancelled": State.UNCERTAIN,
-    }
-    for name, end in ends.items():
-        spot = await reach(scene, name)
-        scene.clock.advance(PRINT.cancel_grace_ms - 1)
-        assert await scene.store.sweep() == 0
-        scene.clock.advance(1)
-        assert await scene.store.sweep() == 1
-        assert await scene.state(spot.job_id) == end
-
-
-async def test_a_seed_agent_at_work_cannot_hear_a_cancel_and_keeps_its_lease(scene: Scene) -> None:
-    lane = scene.id()
-    job = await scene.submit(lane)
-    claimed = await scene.take_seed(scene.id(), lane)
-    granted(await scene.store.fetch_payload(scene.unnamed(claimed)))
-    granted(await scene.cancel(job))
-    scene.clock.advance(PRINT.seed_lease_ms - 1)
-    assert await scene.store.sweep() == 0
-    granted(await scene.settle(claimed))
-    assert await scene.state(job) == State.DONE
-
-
-async def test_a_release_under_a_cancel_request_is_the_end(scene: Scene) -> None:
-    spot = await reach(scene, "started_and_cancelled")
-    assert granted(await scene.release(spot.newest)).state == State.CANCELLED
-
-
-async def test_a_hedge_is_handed_out_when_due_and_to_another_agent_only(scene: Scene) -> None:
-    lane, agent = scene.id(), scene.id()
-    job = await scene.submit(lane, HEDGED)
-    first = await scene.take(agent, lane)
-    granted(await scene.start(first))
-    scene.clock.advance(5 * SECOND - 1)
-    assert await scene.claim(scene.id(), lane) == []
-    scene.clock.advance(1)
-    assert await scene.claim(agent, lane) == []
-    second = await scene.take(scene.id(), lane)
-    assert (second.job.id, second.attempt.number) == (job, 2)
-    assert await scene.state(job) == State.RUNNING
-    scene.clock.advance(5 * SECOND)
-    assert await scene.claim(scene.id(), lane) == []
-
-
-async def test_a_due_hedge_wakes_a_parked_claim(scene: Scene) -> None:
-    lane, agent = scene.id(), scene.id()
-    await scene.submit(lane, HEDGED)
-    await scene.take(agent, lane)
-    same = scene.store.claim_or_park(scene.asks(agent, lane, poll_id="same"))
-    other = scene.store.claim_or_park(scene.asks(scene.id(), lane, poll_id="other"))
-    await other.first()
-    await same.first()
-    due = scene.store.writer.next_due
-    assert due is not None
-    scene.clock.advance_to(due)
-    await scene.store.sweep()
-    assert len(await other.result(5000)) == 1
-    assert await same.result(0) == []
-
-
-async def test_no_hedge_for_work_that_must_not_be_done_twice(scene: Scene) -> None:
-    lane = scene.id()
-    await scene.submit(lane, dataclasses.replace(HEDGED, on_lost_running="uncertain"))
-    await scene.take(scene.id(), lane)
-    scene.clock.advance(5 * SECOND)
-    assert await scene.claim(scene.id(), lane) == []
-
-
-async def test_no_hedge_past_the_deadline(scene: Scene) -> None:
-    lane = scene.id()
-    policy = dataclasses.replace(HEDGED, deadline_ms=6 * SECOND, hedge_after_ms=5 * SECOND)
-    await scene.submit(lane, policy)
-    await scene.take(scene.id(), lane)
-    scene.store.writer.next_due = None
-    scene.clock.advance(6 * SECOND)
-    assert await scene.claim(scene.id(), lane) == []
-
-
-async def test_hedges_never_use_more_tries_than_there_are(scene: Scene) -> None:
-    policy = dataclasses.replace(HEDGED, max_open_attempts=5, max_attempts=3, hedge_after_ms=SECOND)
-    lane = scene.id()
-    job = await scene.submit(lane, policy)
-    offers = [*await scene.claim(scene.id(), lane, accept=True)]
-    for _ in range(4):
-        granted(await scene.heartbeat(offers[0]))
-        scene.clock.advance(SECOND)
-        offers += await scene.claim(scene.id(), lane)
-    assert len(offers) == 3
-    for offer in offers:
-        granted(await scene.start(offer))
-    assert (await scene.job(job)).tries == 3
 
 
 async def test_a_lost_farm_upload_is_uncounted(scene: Scene) -> None:

@@ -10,6 +10,7 @@ from farhand.model.job import TERMINAL
 from farhand.model.policy import DAY, PRINT
 from farhand.testing.conformance.spots import WAYS, reach
 from farhand.testing.factories import ORG, PERSON, Scene, granted, refused
+from farhand.testing.invariants import everything
 
 SHA = b"s" * 32
 
@@ -17,10 +18,8 @@ SHA = b"s" * 32
 async def counted(scene: Scene) -> Counter[tuple[str, str]]:
     """Jobs per kind and state by a real count."""
     found: Counter[tuple[str, str]] = Counter()
-    filters = ("state", "kind", "device_id", "agent_id", "source", "tag", "before")
-    params: dict[str, object] = {name: None for name in filters}
     async with scene.store.database.read() as reader:
-        rows = await reader.all("list_jobs", {**params, "newline": "\n", "org_id": ORG, "limit": 100_000})
+        rows = await reader.all("list_jobs", everything())
     for row in rows:
         found[(row[3], row[4])] += 1
     return found

@@ -1,0 +1,1 @@
+"""The long drills: marked `soak`, run by `make soak`."""
