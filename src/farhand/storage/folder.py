@@ -12,7 +12,6 @@ from typing import BinaryIO
 from farhand.model.errors import Problem
 
 CHUNK = 256 * 1024
-YOUNG_NS = 3_600 * 1_000_000_000
 
 
 class FolderPayloads:
@@ -71,46 +70,9 @@ class FolderPayloads:
         return found.st_size
 
     async def delete(self, sha256: bytes) -> None:
-        """Remove stored bytes; nothing happens when they are not there.
-
-        What was put within the last hour stays: the job it was put for may not be written down yet.
-        """
-        await asyncio.to_thread(self._delete, self._path(sha256))
-
-    def _delete(self, path: Path) -> None:
+        """Remove stored bytes; nothing happens when they are not there."""
         with contextlib.suppress(FileNotFoundError):
-            if self._age_ns(path) < YOUNG_NS:
-                return
-            away = self._root / "incoming" / secrets.token_hex(16)
-            path.replace(away)
-            # It may have been put again since its age was asked.
-            if self._age_ns(away) < YOUNG_NS:
-                away.replace(path)
-            else:
-                away.unlink()
-
-    def _age_ns(self, path: Path) -> int:
-        """How long ago a file was written, by the clock of the file system that says so."""
-        written = path.stat().st_mtime_ns
-        probe = self._root / "incoming" / secrets.token_hex(16)
-        probe.touch()
-        try:
-            return probe.stat().st_mtime_ns - written
-        finally:
-            probe.unlink()
-
-    async def aged(self, part: int) -> list[bytes]:
-        """Addresses in one of the 256 parts of the store that are old enough to be deleted.
-
-        A crash between the deletion of a job and that of its payload leaves bytes behind; whoever
-        goes through the parts and asks the store which of them are unneeded finds those.
-        """
-        return await asyncio.to_thread(self._aged, self._root / f"{part:02x}")
-
-    def _aged(self, folder: Path) -> list[bytes]:
-        if not folder.is_dir():
-            return []
-        return [bytes.fromhex(p.name) for p in folder.iterdir() if self._age_ns(p) >= YOUNG_NS]
+            await asyncio.to_thread(self._path(sha256).unlink)
 
 
 def too_large(limit: int) -> Problem:

@@ -198,11 +198,6 @@ class Store:
         """Delete finished jobs past their retention: how many, and the stored payloads nobody needs now."""
         return await prune(self.database, self.clock.now_ms(), limit)
 
-    async def unneeded(self, stored: Sequence[bytes]) -> list[bytes]:
-        """Which of these addresses in the payload store no job needs."""
-        async with self.database.read() as reader:
-            return [s for s in stored if await reader.one("stored_uses", {"sha256": s}) is None]
-
     async def forget_keys(self) -> int:
         """Drop idempotency keys past their memory, and reservations that nobody came back for; how many."""
         return await forget_keys(self.database, self.clock.now_ms())
