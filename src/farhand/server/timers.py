@@ -9,8 +9,10 @@ from farhand.server.context import Context
 
 log = logging.getLogger("farhand.server")
 SWEEP_FULL = 200
-PRUNE_BATCH = 50
-PRUNE_REST_S = 0.02
+# Deleting keeps the event loop and the disk from everybody else: few jobs at a time, then longer rests.
+PRUNE_BATCH = 20
+PRUNE_REST_S = 0.005
+PRUNE_RESTS = 2
 LOOK_S = 10.0
 
 
@@ -63,12 +65,14 @@ class Timers:
         """Delete finished jobs past their retention, in small batches with rests between them."""
         context = self._context
         while True:
+            began = context.clock.monotonic_ms()
             gone, unused = await context.store.prune(PRUNE_BATCH)
             for sha256 in unused:
                 await context.payloads.delete(sha256)
             if gone < PRUNE_BATCH:
                 break
-            await asyncio.sleep(PRUNE_REST_S)
+            took_s = (context.clock.monotonic_ms() - began) / 1000
+            await asyncio.sleep(max(PRUNE_REST_S, PRUNE_RESTS * took_s))
         await context.store.forget_keys()
 
     async def write_seen(self) -> None:
