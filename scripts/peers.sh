@@ -28,6 +28,8 @@ poppler-utils|no look into the PDF that came out of a printer
 nftables|no drills with lost packets
 faketime|no drills with a jumping clock
 iproute2|no drills with a cut network
+curl|no run of the commands that the README shows
+sqlite3|no run of the documented backup
 LIST
         ;;
     *)

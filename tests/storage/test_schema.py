@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from farhand.storage import migrate
+from farhand.storage.database import StatementFailed
 from farhand.storage.database import Database
 from farhand.storage.sqlite import SqliteDatabase
 from farhand.storage.statements import POSTGRES, SQLITE, fill, load, overlays, sources, split
@@ -127,10 +128,10 @@ async def test_a_database_of_a_newer_version_is_refused_and_left_alone(empty_url
     await raw(database, "INSERT INTO migrations (number, name) VALUES (9999, 'of tomorrow')")
     await database.close()
     newer = connect(empty_url)
-    with pytest.raises(RuntimeError, match="9999.*newer Farhand"):
+    with pytest.raises(StatementFailed, match="9999.*newer Farhand"):
         await newer.open()
     await newer.close()
-    with pytest.raises(RuntimeError):
+    with pytest.raises(StatementFailed):
         await opened(empty_url)
     assert "jobs" in before
 

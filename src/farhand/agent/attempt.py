@@ -85,11 +85,11 @@ class Attempt:
         self._past = True
 
     async def handed(self, handle: str) -> None:
-        """The device knows the work; a disk that fails now changes nothing about that."""
-        try:
-            await self._parts.journal.handed(self._entry.key, handle)
-        except OSError as error:
-            log.error("journal_disk", extra={"job": self._entry.job_id, "error": str(error)})
+        """The device knows the work. Raises OSError when the journal cannot keep that.
+
+        A driver that calls this before the first byte must not send it then.
+        """
+        await self._parts.journal.handed(self._entry.key, handle)
 
     async def run(self, work: Work, following: Callable[[], ClaimRequest | None]) -> ClaimReply | None:
         """Does the work, makes its result safe and sends it with the next claim.

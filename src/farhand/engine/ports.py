@@ -75,6 +75,10 @@ class Registry(Protocol):
         """One agent."""
         ...
 
+    async def agent_by_name(self, org_id: int, name: str) -> Agent | None:
+        """The agent in force that has this name."""
+        ...
+
     async def agents(self, org_id: int, after: tuple[str, bytes] | None, limit: int) -> list[Agent]:
         """Agents by name, without the inbox."""
         ...
@@ -191,6 +195,10 @@ class Store(Protocol):
         """Delete finished jobs past their retention; how many, and the stored payloads nobody needs now."""
         ...
 
+    async def payload_used(self, sha256: bytes) -> bool:
+        """Whether any job still needs a stored payload."""
+        ...
+
     async def forget_keys(self) -> int:
         """Drop idempotency keys past their memory; how many."""
         ...
@@ -299,6 +307,10 @@ class Payloads(Protocol):
         """The size of stored bytes, None when they are not there."""
         ...
 
-    async def delete(self, sha256: bytes) -> None:
-        """Remove stored bytes; nothing happens when they are not there."""
+    async def discard(self, sha256: bytes, before_ms: int) -> bool:
+        """Remove bytes unless they were put at or after a moment; whether they are gone."""
+        ...
+
+    async def stored(self, before_ms: int) -> list[bytes]:
+        """The addresses of all bytes that were last put before a moment."""
         ...

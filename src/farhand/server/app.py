@@ -51,6 +51,8 @@ class App:
             self._context.requests[scope["method"] if route is not None else "-", name, call.status] += 1
 
     async def _admit(self, route: Route, call: Call) -> None:
+        if route.grant == "any key":
+            _check_protocol(call)
         if route.grant is None or route.grant == "any key":
             return
         await self._context.auth.admit(call, route.grant)

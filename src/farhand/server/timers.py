@@ -14,6 +14,8 @@ PRUNE_BATCH = 20
 PRUNE_REST_S = 0.005
 PRUNE_RESTS = 2
 LOOK_S = 10.0
+COLLECT_S = 6 * 3600.0
+UNUSED_MS = 3_600_000
 
 
 class Timers:
@@ -22,6 +24,7 @@ class Timers:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._tasks: list[asyncio.Task[None]] = []
+        self._unused: set[bytes] = set()
 
     def start(self) -> None:
         """Begin."""
@@ -30,6 +33,7 @@ class Timers:
             (config.sweep_ms / 1000, self.sweep),
             (config.prune_ms / 1000, self.prune),
             (config.seen_ms / 1000, self.write_seen),
+            (COLLECT_S, self.collect),
         ]
         if self._context.store.shared:
             work.append((LOOK_S, self._context.store.look))
@@ -67,13 +71,32 @@ class Timers:
         while True:
             began = context.clock.monotonic_ms()
             gone, unused = await context.store.prune(PRUNE_BATCH)
-            for sha256 in unused:
-                await context.payloads.delete(sha256)
+            self._unused.update(unused)
             if gone < PRUNE_BATCH:
                 break
             took_s = (context.clock.monotonic_ms() - began) / 1000
             await asyncio.sleep(max(PRUNE_REST_S, PRUNE_RESTS * took_s))
+        await self._discard()
         await context.store.forget_keys()
+
+    async def collect(self) -> None:
+        """Find stored payloads that no job needs, left by a crash or by a submit that came to nothing."""
+        self._unused.update(await self._context.payloads.stored(self._long_ago()))
+        await self._discard()
+
+    def _long_ago(self) -> int:
+        return self._context.clock.now_ms() - UNUSED_MS
+
+    async def _discard(self) -> None:
+        """Remove payloads that have had no use for an hour.
+
+        A job being submitted puts its bytes before its row is there: bytes put lately stay.
+        """
+        context = self._context
+        for sha256 in list(self._unused):
+            used = await context.store.payload_used(sha256)
+            if used or await context.payloads.discard(sha256, self._long_ago()):
+                self._unused.discard(sha256)
 
     async def write_seen(self) -> None:
         """Write down when agents were last seen."""

@@ -8,6 +8,7 @@ from farhand.engine.requests import Claim, Claimed, Reserve, Retry, Submit, Subm
 from farhand.engine.sweep import sweep
 from farhand.engine.wakeups import Hub, Ticket
 from farhand.model.errors import Problem
+from farhand.model.ids import id_text
 from farhand.model.job import Dialect
 from farhand.storage.capabilities import Capabilities
 from farhand.storage.claiming import claim_all
@@ -124,7 +125,7 @@ async def _run_sweep(session: Session) -> int:
             sweep(case)
         except AssertionError:
             # One job that the rules cannot decide must not keep every other from being swept.
-            log.exception("sweep-failed job=%s", case.job.id.hex())
+            log.exception("sweep_failed", extra={"job": id_text(case.job.id)})
             session.drop(case)
             continue
         if case.job.hedge_at is not None and case.job.hedge_at <= session.now:

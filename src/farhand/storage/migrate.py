@@ -2,6 +2,7 @@
 
 from importlib import resources
 
+from farhand.storage.database import StatementFailed
 from farhand.storage.statements import POSTGRES, SQLITE, fill, load
 
 
@@ -19,13 +20,13 @@ def numbers() -> list[tuple[int, str, str]]:
 def migrations(database: str, applied: set[int]) -> list[str]:
     """The scripts still to run, each ending in its own record.
 
-    Raises RuntimeError when the database was written by a newer Farhand.
+    Raises StatementFailed when the database was written by a newer Farhand.
     """
     dialect = SQLITE if database == "sqlite" else POSTGRES
     known = numbers()
     newer = applied - {number for number, _, _ in known}
     if newer:
-        raise RuntimeError(
+        raise StatementFailed(
             f"the database has migration {max(newer)}, which this version does not know; "
             "run the newer Farhand that made it, or restore a backup"
         )

@@ -254,7 +254,7 @@ class PostgresDatabase:
             try:
                 await self._listen_once(heard, ready)
             except (OSError, asyncpg.exceptions.PostgresError, asyncpg.exceptions.InterfaceError) as error:
-                log.warning("listen-failed error=%s", error)
+                log.warning("listen_failed", extra={"error": str(error)})
             ready.set()
             await asyncio.sleep(LISTEN_AGAIN_S)
 
@@ -287,4 +287,4 @@ async def _hear(heard: Callable[[str], Awaitable[None]], message: str) -> None:
     try:
         await heard(message)
     except (ValueError, DatabaseGone, StatementFailed) as error:
-        log.warning("hint-failed error=%s", error)
+        log.warning("hint_failed", extra={"error": str(error)})

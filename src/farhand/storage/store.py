@@ -198,6 +198,11 @@ class Store:
         """Delete finished jobs past their retention: how many, and the stored payloads nobody needs now."""
         return await prune(self.database, self.clock.now_ms(), limit)
 
+    async def payload_used(self, sha256: bytes) -> bool:
+        """Whether any job still needs a stored payload."""
+        async with self.database.read() as reader:
+            return await reader.one("stored_uses", {"sha256": sha256}) is not None
+
     async def forget_keys(self) -> int:
         """Drop idempotency keys past their memory, and reservations that nobody came back for; how many."""
         return await forget_keys(self.database, self.clock.now_ms())
@@ -220,11 +225,15 @@ class Store:
         return Job(*row) if row is not None else None
 
     async def jobs(self, query: JobFilter) -> list[Job]:
-        """Jobs, newest first."""
+        """Jobs, newest first; limits that have passed are carried out first."""
+        if self.next_due is not None and self.next_due <= self.clock.now_ms():
+            await self.sweep()
         params: dict[str, object] = {
             "org_id": query.org_id,
             "state": query.state,
+            "states": None if not query.states else f",{','.join(query.states)},",
             "kind": query.kind,
+            "family": query.family,
             "device_id": query.device_id,
             "agent_id": query.agent_id,
             "source": query.source,
@@ -233,7 +242,8 @@ class Store:
             "before": query.before,
             "limit": query.limit,
         }
-        plain = query.agent_id is None and query.source is None and query.tag is None
+        others = (query.agent_id, query.source, query.tag, query.family, query.states or None)
+        plain = all(wanted is None for wanted in others)
         name = "list_device_jobs" if query.device_id is not None and plain else "list_jobs"
         async with self.database.read() as reader:
             return [Job(*row) for row in await reader.all(name, params)]
