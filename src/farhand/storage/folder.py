@@ -51,7 +51,7 @@ class FolderPayloads:
         part = self._root / INCOMING / secrets.token_hex(16)
         digest = hashlib.sha256()
         size = 0
-        file = await asyncio.to_thread(part.open, "xb")
+        file = await asyncio.to_thread(_begin, part, self._clock.now_ms())
         try:
             async for chunk in chunks:
                 size += len(chunk)
@@ -121,6 +121,12 @@ def too_large(limit: int) -> Problem:
     return Problem(
         "payload-too-large", f"the payload is larger than the limit of {limit} bytes", limit_bytes=limit
     )
+
+
+def _begin(part: Path, now: int) -> BinaryIO:
+    file = part.open("xb")
+    os.utime(part, ns=(now * 1_000_000, now * 1_000_000))
+    return file
 
 
 def _put_at(path: Path) -> int:
