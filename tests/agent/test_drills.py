@@ -408,9 +408,10 @@ def test_a_result_that_waited_through_a_kill_and_a_lapsed_lease_still_counts(
     assert len(eve.started()) == len(eve.printed()) == 1
 
 
+@pytest.mark.timeout(180)
 def test_killed_over_and_over_nothing_is_lost_and_nothing_printed_twice(drill: Drill, tray: Path) -> None:
     """Kills at whatever moment; a folder can always say what became of a job."""
-    server = drill.server(lease_ms=2_000)
+    server = drill.server()
     agent = drill.agent(server.url, ("tray", f"file://{tray}"))
     server.printer_id("tray")
     jobs: list[str] = []
