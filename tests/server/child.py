@@ -22,11 +22,13 @@ from farhand.cli.compose import run
 from farhand.cli.logs import start_log
 from farhand.server.config import load
 from farhand.systems import find_systems, load as resolve
+from farhand.systems.printing import SYSTEM
 wanted = json.loads(sys.argv[1])
 wanted["data"] = Path(wanted["data"])
 wanted["payload_ports"] = ()
 start_log("debug")
-run(load(None, wanted), systems=find_systems(), load=resolve, announce=lambda line: print(line, flush=True))
+systems = find_systems() if "sections" in wanted else (SYSTEM,)
+run(load(None, wanted), systems=systems, load=resolve, announce=lambda line: print(line, flush=True))
 """
 
 

@@ -17,10 +17,12 @@ from typing import Any
 
 from farhand.cli.compose import running
 from farhand.model.clock import Clock, SystemClock
+from farhand.model.system import System
 from farhand.server.config import ServerConfig
 from farhand.server.context import Context
 from farhand.server.serve import HttpServer, uvicorn_config
 from farhand.systems import find_systems, load
+from farhand.systems.printing import SYSTEM as PRINTING
 
 ROOT = "root-token-of-the-tests-000000"
 DEADLINE_S = 15.0
@@ -289,12 +291,17 @@ def _run(work: Coroutine[Any, Any, None], started: "concurrent.futures.Future[Se
         started.set_exception(error)
 
 
+def _systems(config: ServerConfig) -> tuple[System, ...]:
+    """Printing alone, or with tables of their own all systems there are."""
+    return find_systems() if config.sections else (PRINTING,)
+
+
 async def _serve(
     config: ServerConfig, clock: Clock | None, token: str, started: "concurrent.futures.Future[Server]"
 ) -> None:
     async with AsyncExitStack() as stack:
         app, context = await stack.enter_async_context(
-            running(config, systems=find_systems(), load=load, token=token, clock=clock)
+            running(config, systems=_systems(config), load=load, token=token, clock=clock)
         )
         loop = asyncio.get_running_loop()
         servers: list[HttpServer] = []
