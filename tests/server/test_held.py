@@ -89,6 +89,17 @@ def test_a_native_poll_that_hung_up_gets_its_answer_when_it_asks_again(server: S
     assert (job["job_id"], job["attempt"]) == (job_id, 1)
 
 
+def test_the_same_native_poll_asked_again_ends_the_one_before_it(server: Server) -> None:
+    machine = server.machine()
+    first = server.later(machine.claim, "p-2", wait_ms=30_000)
+    server.await_held(1)
+    second = server.later(machine.claim, "p-2", wait_ms=30_000)
+    assert first.result(timeout=10)["jobs"] == []
+    server.await_held(1)
+    job_id = server.submit(machine.printers[0])["id"]
+    assert [job["job_id"] for job in second.result(timeout=10)["jobs"]] == [job_id]
+
+
 def test_a_client_waits_until_something_happens(server: Server) -> None:
     machine = server.machine()
     job_id = server.submit(machine.printers[0])["id"]

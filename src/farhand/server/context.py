@@ -58,11 +58,16 @@ class HeldPolls:
     def enter(self, agent_id: bytes, ticket: Ticket) -> None:
         """Hold one more poll of an agent; its oldest is answered when it has too many.
 
+        The same poll asked again ends the one before it, whose caller can only have hung up.
         Raises Problem `busy` when the server holds as many as it may.
         """
         self._check_total()
         self.count += 1
         mine = self._agents.setdefault(agent_id, deque())
+        poll_id = ticket.request.poll_id
+        for older in [t for t in mine if poll_id is not None and t.request.poll_id == poll_id]:
+            mine.remove(older)
+            older.dismiss()
         mine.append(ticket)
         if len(mine) > self._per_agent:
             mine.popleft().dismiss()
