@@ -83,6 +83,7 @@ def process(
         until(
             "the server listens",
             lambda: running.poll() is not None or any("listens on" in line for line in said),
+            deadline_s=60,
         )
         if running.poll() is not None:
             raise RuntimeError(log.read_text())

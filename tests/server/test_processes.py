@@ -16,6 +16,9 @@ from tests.server.child import Child, process
 from tests.server.serving import call, until
 from tests.server.wire import connected, head, receive, reply_of
 
+# Processes take their time to start on a machine with other things to do.
+pytestmark = pytest.mark.timeout(180)
+
 
 @pytest.fixture
 def threads() -> Any:
@@ -161,7 +164,7 @@ def test_a_server_killed_under_load_loses_no_job_and_repeats_none(
         load = Load(child, agents)
         work: list[Future[None]] = [threads.submit(load.submitter, number) for number in range(6)]
         work += [threads.submit(load.agent, key) for key, _ in agents]
-        until("there is load", lambda: len(load.settled) > 40)
+        until("there is load", lambda: len(load.settled) > 40, 60)
         child.kill()
         load.over.set()
         for future in work:
