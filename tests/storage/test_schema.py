@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from farhand.storage import migrate
-from farhand.storage.database import StatementFailed
-from farhand.storage.database import Database
+from farhand.storage.database import Database, StatementFailed
 from farhand.storage.sqlite import SqliteDatabase
 from farhand.storage.statements import POSTGRES, SQLITE, fill, load, overlays, sources, split
 from farhand.storage.store import Store
