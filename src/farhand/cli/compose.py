@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from farhand.engine.ports import StoreFault, StoreGone
 from farhand.model.clock import Clock, SystemClock
 from farhand.model.system import System
 from farhand.server import serve as server
@@ -16,6 +17,7 @@ from farhand.storage.database import Database
 from farhand.storage.folder import FolderPayloads
 from farhand.storage.sqlite import SqliteDatabase
 from farhand.storage.store import Store
+from farhand.systems import configured
 
 
 def database_of(config: ServerConfig) -> Database:
@@ -34,9 +36,9 @@ def database_of(config: ServerConfig) -> Database:
     raise ConfigError(f"database must be sqlite:///PATH or postgresql://…, got {url.partition(':')[0]}:…")
 
 
-def payloads_of(config: ServerConfig) -> FolderPayloads:
+def payloads_of(config: ServerConfig, clock: Clock) -> FolderPayloads:
     """The payload store: a folder beside the database."""
-    return FolderPayloads(config.data / "payloads")
+    return FolderPayloads(config.payloads or config.data / "payloads", clock)
 
 
 @asynccontextmanager
@@ -53,8 +55,8 @@ async def running(
     async with server.running(
         config,
         store=Store(database_of(config), clock),
-        payloads=payloads_of(config),
-        systems=systems,
+        payloads=payloads_of(config, clock),
+        systems=configured(systems, config.sections, load),
         load=load,
         token=token,
         clock=clock,
@@ -70,18 +72,28 @@ async def serve(
     environment: Mapping[str, str] = os.environ,
     announce: Callable[[str], None] = print,
 ) -> None:
-    """Serve until SIGINT or SIGTERM. Raises ConfigError when the settings do not fit."""
+    """Serve until SIGINT or SIGTERM.
+
+    Raises ConfigError when the settings do not fit or the database cannot be used with them.
+    """
+    # What is written here holds jobs and keys: nobody else on the machine is to read it.
+    os.umask(0o077)
     clock = SystemClock()
-    await server.serve(
-        config,
-        store=Store(database_of(config), clock),
-        payloads=payloads_of(config),
-        systems=systems,
-        load=load,
-        clock=clock,
-        environment=environment,
-        announce=announce,
-    )
+    try:
+        await server.serve(
+            config,
+            store=Store(database_of(config), clock),
+            payloads=payloads_of(config, clock),
+            systems=configured(systems, config.sections, load),
+            load=load,
+            clock=clock,
+            environment=environment,
+            announce=announce,
+        )
+    except StoreGone as error:
+        raise ConfigError(f"{error}; is it running, and is the address right?") from error
+    except StoreFault as error:
+        raise ConfigError(str(error)) from error
 
 
 def run(

@@ -33,12 +33,13 @@ def serve(
     need_server()
     from farhand.cli import compose as server
     from farhand.server import config as settings
-    from farhand.systems import find_systems, load
+    from farhand.systems import find_systems, load, tables_of
 
+    systems = find_systems()
     overrides = {"host": host, "port": port, "data": data, "database": database}
-    chosen = settings.load(config, overrides)
+    chosen = settings.load(config, overrides, tables=tables_of(systems))
     start_log(level)
-    server.run(chosen, systems=find_systems(), load=load, announce=click.echo)
+    server.run(chosen, systems=systems, load=load, announce=click.echo)
 
 
 def need_server() -> None:

@@ -79,13 +79,17 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Act:
-    """An agent's write about an attempt. Without a token it means the agent's own open attempt."""
+    """An agent's write about an attempt. Without a token it means the agent's own open attempt.
+
+    With `family`, the beginning of a kind, a job of any other kind is not there.
+    """
 
     org_id: int
     job_id: bytes
     agent_id: bytes
     token: bytes | None = None
     progress: Progress = NO_PROGRESS
+    family: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,11 +130,16 @@ class Retry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFilter:
-    """Which jobs a list shows; None means any. `before` is the seq of the last one seen."""
+    """Which jobs a list shows; None means any. `before` is the seq of the last one seen.
+
+    `states` are several states of which each will do, `family` is the beginning of a kind.
+    """
 
     org_id: int
     state: str | None = None
+    states: tuple[str, ...] = ()
     kind: str | None = None
+    family: str | None = None
     device_id: bytes | None = None
     agent_id: bytes | None = None
     tag: str | None = None

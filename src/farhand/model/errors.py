@@ -43,6 +43,7 @@ CODES: Final[dict[str, Code]] = {
     "payload-gone": Code(status=410, title="The payload is no longer kept"),
     "unsupported-type": Code(status=422, title="The job type is not known"),
     "unknown-printer": Code(status=422, title="There is no such printer"),
+    "unknown-agent": Code(status=422, title="There is no such agent"),
     "cannot-print": Code(status=422, title="The printer cannot take this kind of document"),
     "payload-fetch-failed": Code(status=422, title="The payload could not be fetched"),
     "upgrade-required": Code(status=426, title="The agent's protocol is too old"),

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Any
 
 from farhand.model.errors import FarhandError
 from farhand.model.policy import Policy
@@ -24,7 +25,9 @@ class System:
 
     `types` maps the words a client may write as `type` to kinds. `submit` (decodes
     `POST /jobs`), `routes` and `handler` (what the agent does) are written `module:name` and
-    loaded only where they are needed.
+    loaded only where they are needed. `configure`, written the same way, takes the manifest and
+    the system's own table of farhand.toml and returns the manifest with the kinds, types and
+    policies found there; `declared` is what else it found, which the host only carries.
     """
 
     name: str
@@ -34,6 +37,8 @@ class System:
     submit: str | None = None
     routes: str | None = None
     handler: str | None = None
+    configure: str | None = None
+    declared: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def __post_init__(self) -> None:
         if not _NAME.match(self.name):
@@ -44,8 +49,9 @@ class System:
         bare = [kind for kind in self.kinds if kind not in self.policies]
         if bare:
             raise ManifestError(f"system {self.name}: kind {bare[0]!r} has no policy")
-        for reference in (self.submit, self.routes, self.handler):
+        for reference in (self.submit, self.routes, self.handler, self.configure):
             if reference is not None and not _REFERENCE.match(reference):
                 raise ManifestError(f"system {self.name}: {reference!r} is not written module:name")
         object.__setattr__(self, "types", MappingProxyType(dict(self.types)))
         object.__setattr__(self, "policies", MappingProxyType(dict(self.policies)))
+        object.__setattr__(self, "declared", MappingProxyType(dict(self.declared)))

@@ -30,6 +30,7 @@ from farhand.protocol.agent import (
 from farhand.protocol.wire import decode, encode, problem_document
 from farhand.server.call import Call
 from farhand.server.context import Context
+from farhand.server.principal import COMMANDS
 from farhand.server.text import refuse_deep, refuse_nul
 from farhand.server.views import claimed_job
 
@@ -51,15 +52,17 @@ def _job_id(call: Call) -> bytes:
     return found
 
 
-def _working(call: Call) -> bool:
+def working(call: Call) -> bool:
     """Whether the agent may take new work."""
     return call.principal.must_be_agent().state == "active"
 
 
-async def _await_jobs(context: Context, call: Call, ticket: Ticket, wait_ms: int) -> list[Claimed] | None:
+async def await_jobs(
+    context: Context, call: Call, ticket: Ticket, wait_ms: int, grant: str = "agent.work"
+) -> list[Claimed] | None:
     """The jobs of a claim, held while there are none; None when the client hung up.
 
-    Raises Problem when the caller lost its place as an agent while it waited.
+    Raises Problem when the caller lost the grant, or its place as an agent, while it waited.
     """
     try:
         jobs = await ticket.first()
@@ -79,7 +82,7 @@ async def _await_jobs(context: Context, call: Call, ticket: Ticket, wait_ms: int
         return None
     if context.auth.epoch == call.epoch:
         return jobs
-    return await _if_still_working(context, call, jobs)
+    return await _if_still_working(context, call, jobs, grant)
 
 
 async def _hold(context: Context, call: Call, ticket: Ticket, wait_ms: int) -> bool:
@@ -96,17 +99,27 @@ async def _hold(context: Context, call: Call, ticket: Ticket, wait_ms: int) -> b
         context.saw(agent_id)
 
 
-async def _if_still_working(context: Context, call: Call, jobs: list[Claimed]) -> list[Claimed]:
+async def _if_still_working(context: Context, call: Call, jobs: list[Claimed], grant: str) -> list[Claimed]:
     """The registry changed while the claim waited: an agent that was revoked or paused gets nothing."""
     try:
-        await context.auth.admit(call, "agent.work")
+        await context.auth.admit(call, grant)
     except Problem:
         await _give_back(context, jobs, "the agent was revoked before the reply was written")
         raise
-    if not jobs or _working(call):
-        return jobs
+    if not jobs or working(call):
+        return await _without_lost_lane(context, call, jobs)
     await _give_back(context, jobs, "the agent was paused before the reply was written")
     return []
+
+
+async def _without_lost_lane(context: Context, call: Call, jobs: list[Claimed]) -> list[Claimed]:
+    """An agent that no longer holds the grant for commands gets none."""
+    agent = call.principal.must_be_agent()
+    if COMMANDS in call.principal.grants:
+        return jobs
+    lost = [claimed for claimed in jobs if claimed.job.lane == agent.id]
+    await _give_back(context, lost, "the agent lost its grant before the reply was written")
+    return [claimed for claimed in jobs if claimed.job.lane != agent.id]
 
 
 async def _give_back(context: Context, jobs: list[Claimed], reason: str) -> None:
@@ -129,11 +142,11 @@ async def poll(context: Context, call: Call) -> None:
     request = Claim(
         org_id=agent.org_id,
         agent_id=agent.id,
-        lanes=call.principal.lanes if _working(call) else (),
+        lanes=call.principal.lanes if working(call) else (),
         dialect=Dialect.SEED,
         capabilities=agent.capabilities,
     )
-    jobs = await _await_jobs(context, call, context.store.claim_or_park(request), wait_ms)
+    jobs = await await_jobs(context, call, context.store.claim_or_park(request), wait_ms)
     if jobs is None:
         return
     if not jobs:
@@ -152,7 +165,7 @@ async def poll(context: Context, call: Call) -> None:
 
 def _claim_of(context: Context, call: Call, wanted: ClaimRequest) -> Claim:
     agent = call.principal.must_be_agent()
-    lanes = call.principal.lanes
+    lanes = call.principal.own_lanes
     if wanted.lanes is not None:
         mine = set(lanes)
         named = [parse_id(lane) for lane in wanted.lanes]
@@ -160,7 +173,7 @@ def _claim_of(context: Context, call: Call, wanted: ClaimRequest) -> Claim:
     return Claim(
         org_id=agent.org_id,
         agent_id=agent.id,
-        lanes=lanes if _working(call) else (),
+        lanes=lanes if working(call) else (),
         max=wanted.max,
         per_lane=wanted.per_lane or wanted.max,
         accept=wanted.accept,
@@ -171,7 +184,7 @@ def _claim_of(context: Context, call: Call, wanted: ClaimRequest) -> Claim:
 
 
 def _directive(call: Call) -> str | None:
-    return None if _working(call) else "drain"
+    return None if working(call) else "drain"
 
 
 def _claim_reply(context: Context, call: Call, jobs: list[Claimed]) -> ClaimReply:
@@ -185,7 +198,7 @@ async def claim(context: Context, call: Call) -> None:
     wanted = decode(_claim, body)
     refuse_nul(body, wanted)
     ticket = context.store.claim_or_park(_claim_of(context, call, wanted))
-    jobs = await _await_jobs(context, call, ticket, wanted.wait_ms)
+    jobs = await await_jobs(context, call, ticket, wanted.wait_ms)
     if jobs is not None:
         await call.json(_claim_reply(context, call, jobs))
 
@@ -242,7 +255,7 @@ async def _read_held(call: Call) -> Act:
 async def _reply_held(call: Call, held: Held | Problem) -> None:
     if isinstance(held, Problem):
         raise held
-    directive = held.directive if held.directive != "continue" or _working(call) else "drain"
+    directive = held.directive if held.directive != "continue" or working(call) else "drain"
     reply = HeldReply(
         state=held.state, directive=directive, lease_ms=held.lease_ms, heartbeat_ms=max(1, held.lease_ms // 4)
     )
@@ -326,7 +339,7 @@ async def result(context: Context, call: Call) -> None:
         await call.json(ResultReply(state=answer.state))
         return
     answer, ticket = await context.store.settle_then_claim(request, _claim_of(context, call, message.next))
-    jobs = await _await_jobs(context, call, ticket, _next_wait_ms(context, message.next))
+    jobs = await await_jobs(context, call, ticket, _next_wait_ms(context, message.next))
     if jobs is None:
         return
     following = _claim_reply(context, call, jobs)
@@ -360,7 +373,7 @@ async def results(context: Context, call: Call) -> None:
     items = [_item(await answer) for answer in pending]
     following: ClaimReply | None = None
     if ticket is not None and message.next is not None:
-        jobs = await _await_jobs(context, call, ticket, _next_wait_ms(context, message.next))
+        jobs = await await_jobs(context, call, ticket, _next_wait_ms(context, message.next))
         if jobs is None:
             return
         following = _claim_reply(context, call, jobs)

@@ -72,7 +72,7 @@ def _agent() -> list[Route]:
 def _jobs() -> list[Route]:
     made = {201: c.SubmitReply, 200: c.SubmitReply}
     return [
-        Route(method="POST", path="/jobs", handler=job_routes.submit, grant="jobs.submit",
+        Route(method="POST", path="/jobs", handler=job_routes.submit, grant="jobs.submit", keyed=True,
               summary="Submit a job", request=c.SubmitPrint, replies=made),
         Route(method="GET", path="/jobs", handler=job_routes.listing, grant="jobs.read",
               summary="List jobs, newest first", query=job_routes.LIST_QUERY, replies=_list(c.JobView)),

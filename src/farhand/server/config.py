@@ -4,7 +4,7 @@ import dataclasses
 import os
 import secrets
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -48,12 +48,14 @@ class ServerConfig:
     `public_url` is the address agents reach the server under; once it is set, unknown agents
     always wait for approval. `payload_private_cidrs` and `payload_loopback` open payload URLs
     to addresses that are closed by default; an empty `payload_ports` opens every port.
+    `sections` are the systems' own tables, unchecked here.
     """
 
     host: str = "127.0.0.1"
     port: int = 8631
     data: Path = Path("farhand-data")
     database: str | None = None
+    payloads: Path | None = None
     public_url: str | None = None
     open_enrolment: bool = True
     accept_ms: int = 10_000
@@ -71,6 +73,7 @@ class ServerConfig:
     held_polls_per_agent: int = 4
     held_waits_per_key: int = 50
     policies: Mapping[str, Mapping[str, object]] = field(default_factory=dict[str, Mapping[str, object]])
+    sections: Mapping[str, Mapping[str, object]] = field(default_factory=dict[str, Mapping[str, object]])
 
     def __post_init__(self) -> None:
         """Raise ConfigError naming the first setting whose value makes no sense."""
@@ -95,8 +98,8 @@ class ServerConfig:
         return self.database or f"sqlite:///{(self.data / 'farhand.db').absolute()}"
 
 
-def load(path: Path | None, overrides: Mapping[str, object]) -> ServerConfig:
-    """Read farhand.toml and lay the command line's settings over it.
+def load(path: Path | None, overrides: Mapping[str, object], *, tables: Iterable[str] = ()) -> ServerConfig:
+    """Read farhand.toml and lay the command line's settings over it; `tables` are those of systems.
 
     Raises ConfigError naming the file, the setting and a near name where one is misspelt.
     """
@@ -108,19 +111,26 @@ def load(path: Path | None, overrides: Mapping[str, object]) -> ServerConfig:
             raise ConfigError(f"cannot read {path}: {error.strerror}") from error
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ConfigError(f"{path} is not valid TOML: {error}") from error
-    unknown = set(table) - {"server", "policy"}
-    if unknown:
-        name = sorted(unknown)[0]
-        raise ConfigError(f"farhand.toml has no table [{name}]{suggest(name, ('server', 'policy'))}")
+    known = ("server", "policy", *tables)
+    for name in sorted(set(table) - {*known}):
+        raise ConfigError(f"farhand.toml has no table [{name}]{suggest(name, known)}")
     settings = _settings(table.get("server", {}))
+    settings["policies"] = _policies(table.get("policy", {}))
+    settings["sections"] = {name: _section(name, table[name]) for name in tables if name in table}
     settings.update({key: value for key, value in overrides.items() if value is not None})
-    return ServerConfig(**settings, policies=_policies(table.get("policy", {})))
+    return ServerConfig(**settings)
+
+
+def _section(name: str, table: object) -> Mapping[str, object]:
+    if not isinstance(table, dict):
+        raise ConfigError(f"[{name}] must be a table")
+    return dict(_entries(table))
 
 
 def _settings(table: object) -> dict[str, Any]:
     if not isinstance(table, dict):
         raise ConfigError("[server] must be a table")
-    known = {f.name: f for f in dataclasses.fields(ServerConfig) if f.name != "policies"}
+    known = {f.name: f for f in dataclasses.fields(ServerConfig) if f.name not in ("policies", "sections")}
     settings: dict[str, Any] = {}
     for key, value in _entries(table):
         if key not in known:

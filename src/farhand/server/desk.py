@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,9 +12,10 @@ from farhand.egress.payload import fetch_payload
 from farhand.egress.policy import EgressPolicy
 from farhand.egress.resolve import SystemResolver
 from farhand.engine.ports import Payloads, Store
-from farhand.engine.registry import Device
+from farhand.engine.registry import Agent, Device
 from farhand.model.clock import Clock
 from farhand.model.errors import Problem
+from farhand.model.ids import parse_id
 from farhand.model.job import Submission
 from farhand.model.policy import Policy
 from farhand.server.config import ServerConfig
@@ -33,18 +34,25 @@ class PayloadUrl:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """A decoded and checked request. `canonical` makes what its fingerprint is made from."""
+    """A decoded and checked request. `canonical` makes what its fingerprint is made from.
+
+    `idempotency_key` is one that stands in the body; a header says the same.
+    """
 
     submission: Submission
     canonical: Callable[[], bytes]
     payload_url: PayloadUrl | None = None
+    idempotency_key: str | None = None
 
 
 Decoder = Callable[[bytes, Principal, "Desk"], Awaitable[Prepared]]
 
 
 class Desk:
-    """Devices, policies and payload storage, as `submit` functions see them."""
+    """Agents, devices, policies and payload storage, as `submit` functions see them.
+
+    `declared` is what each system's `configure` found, by the system's name.
+    """
 
     def __init__(
         self,
@@ -54,13 +62,16 @@ class Desk:
         config: ServerConfig,
         policies: dict[str, Policy],
         clock: Clock,
+        declared: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         self.clock = clock
+        self.declared = declared or {}
         self._store = store
         self._payloads = payloads
         self._config = config
         self._policies = policies
         self._devices: dict[bytes, Device] = {}
+        self._agents: dict[tuple[int, bytes | str], Agent] = {}
         self._egress = EgressPolicy(
             ports=tuple(int(port) for port in config.payload_ports) or None,
             private_cidrs=config.payload_private_cidrs,
@@ -75,6 +86,7 @@ class Desk:
     def _registry_changed(self) -> None:
         self._epoch += 1
         self._devices.clear()
+        self._agents.clear()
 
     def policy(self, name: str) -> Policy:
         """The policy in force under a name. Raises LookupError for an unknown one."""
@@ -98,6 +110,30 @@ class Desk:
             if epoch == self._epoch:
                 self._devices[device_id] = known
         return known if known.org_id == org_id else None
+
+    async def agent(self, org_id: int, agent_id: bytes) -> Agent | None:
+        """An agent of the caller's tenant; when it was last seen may be out of date."""
+        return await self._agent(org_id, agent_id, self._store.registry.agent)
+
+    async def find_agent(self, org_id: int, text: str) -> Agent | None:
+        """An agent by its id, or by the name of one in force."""
+        agent_id = parse_id(text)
+        found = await self.agent(org_id, agent_id) if agent_id is not None else None
+        return found or await self._agent(org_id, text, self._store.registry.agent_by_name)
+
+    async def _agent(
+        self, org_id: int, key: Any, look_up: Callable[[int, Any], Awaitable[Agent | None]]
+    ) -> Agent | None:
+        known = self._agents.get((org_id, key))
+        if known is not None:
+            return known
+        epoch = self._epoch
+        found = await look_up(org_id, key)
+        if len(self._agents) >= DEVICES_MAX:
+            self._agents.clear()
+        if found is not None and epoch == self._epoch:
+            self._agents[org_id, key] = found
+        return found
 
     def payload_limit(self, policy: Policy) -> int:
         """The largest payload in bytes that this kind may have here."""

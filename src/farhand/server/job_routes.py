@@ -7,6 +7,7 @@ import dataclasses
 import hashlib
 import logging
 import re
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
@@ -75,16 +76,37 @@ def _idempotency_key(call: Call) -> str | None:
         key = key[1:-1]
     if not 1 <= len(key) <= KEY_MAX or not key.isprintable():
         raise Problem("bad-request", f"Idempotency-Key has 1 to {KEY_MAX} printable characters")
-    return f"{call.principal.kind}:{(call.principal.id or b'').hex()}:{key}"
+    return key
 
 
-async def _submit(context: Context, call: Call, body: bytes, key: str | None) -> Submitted | Problem:
-    prepared = await _prepare(context, call, body)
+def _chosen_key(call: Call, prepared: Prepared, place: str) -> str | None:
+    """The idempotency key of the header or the body, as this caller's own; `place` is that in a batch."""
+    header, body = _idempotency_key(call), prepared.idempotency_key
+    if header is not None and body is not None and header != body:
+        message = "idempotency_key: differs from the header Idempotency-Key; send one of them"
+        raise Problem("bad-field", message, field="idempotency_key")
+    key = body if header is None else header
+    if key is None:
+        return None
+    # A key of a body stands for its own job wherever in a batch that is.
+    place = place if header is not None else ""
+    return f"{call.principal.kind}:{(call.principal.id or b'').hex()}:{key}{place}"
+
+
+async def _submit(context: Context, call: Call, body: bytes, place: str = "") -> Submitted | Problem:
+    return await submit_prepared(context, call, await _prepare(context, call, body), place=place)
+
+
+async def submit_prepared(
+    context: Context, call: Call, prepared: Prepared, *, route: bytes = b"POST /jobs", place: str = ""
+) -> Submitted | Problem:
+    """Write down a checked request of this route, or find the job that already stands for it."""
     submission = prepared.submission
     policy = context.desk.policy(submission.policy_name or submission.kind)
     fingerprint: bytes | None = None
+    key = _chosen_key(call, prepared, place)
     if key is not None:
-        fingerprint = hashlib.sha256(b"POST /jobs\n" + prepared.canonical()).digest()
+        fingerprint = hashlib.sha256(route + b"\n" + prepared.canonical()).digest()
     request = Submit(submission=submission, policy=policy, idempotency_key=key, fingerprint=fingerprint)
     limit = context.desk.payload_limit(policy)
     if prepared.payload_url is not None:
@@ -136,7 +158,7 @@ def _submit_reply(done: Submitted) -> SubmitReply:
 async def submit(context: Context, call: Call) -> None:
     """`POST /jobs`: write down a job of any system."""
     body = await call.body(context.desk.body_limit)
-    done = await _submit(context, call, body, _idempotency_key(call))
+    done = await _submit(context, call, body)
     if isinstance(done, Problem):
         raise done
     reply = _submit_reply(done)
@@ -149,19 +171,16 @@ async def submit_batch(context: Context, call: Call) -> None:
     batch = decode(_batch, await call.body(context.desk.body_limit))
     if len(batch.jobs) > BATCH_MAX:
         raise Problem("bad-field", f"jobs: holds at most {BATCH_MAX} jobs", field="jobs")
-    key = _idempotency_key(call)
+    _idempotency_key(call)
     items = await asyncio.gather(
-        *(
-            _batch_item(context, call, bytes(entry), None if key is None else f"{key}\n{index}")
-            for index, entry in enumerate(batch.jobs)
-        )
+        *(_batch_item(context, call, bytes(entry), f"\n{index}") for index, entry in enumerate(batch.jobs))
     )
     await call.json({"items": items})
 
 
-async def _batch_item(context: Context, call: Call, body: bytes, key: str | None) -> object:
+async def _batch_item(context: Context, call: Call, body: bytes, place: str) -> object:
     try:
-        done = await _submit(context, call, body, key)
+        done = await _submit(context, call, body, place)
     except Problem as problem:
         done = problem
     except RecursionError:
@@ -201,23 +220,34 @@ async def show(context: Context, call: Call) -> None:
     if wait_ms <= 0 or job.state in TERMINAL:
         await call.json(job_view(job))
         return
+    changed = await wait_for_change(context, call, job, wait_ms, lambda now: now.version != job.version)
+    if changed is not None:
+        await call.json(job_view(changed), headers=(applied(wait_ms),))
+
+
+def applied(wait_ms: int) -> tuple[bytes, bytes]:
+    """The header that tells how long a request was ready to be held."""
+    return (b"preference-applied", b"wait=%d" % (wait_ms // 1000))
+
+
+async def wait_for_change(
+    context: Context, call: Call, job: Job, wait_ms: int, differs: Callable[[Job], bool]
+) -> Job | None:
+    """The job once it differs from what the caller may know, or when the time is up; None on hang-up."""
     key = call.principal.id
     context.held.enter_wait(key)
     try:
-        changed = await _changed(context, call, job, wait_ms)
+        return await _changed(context, call, job, wait_ms, differs)
     finally:
         context.held.leave_wait(key)
-    if changed is not None:
-        applied = (b"preference-applied", b"wait=%d" % (wait_ms // 1000))
-        await call.json(job_view(changed), headers=(applied,))
 
 
-async def _changed(context: Context, call: Call, job: Job, wait_ms: int) -> Job | None:
-    """The job once it differs from what the caller may know, or when the time is up; None on hang-up."""
+async def _changed(
+    context: Context, call: Call, job: Job, wait_ms: int, differs: Callable[[Job], bool]
+) -> Job | None:
     gone = asyncio.ensure_future(call.disconnected())
     loop = asyncio.get_running_loop()
     end = loop.time() + wait_ms / 1000
-    before = job.version
     try:
         while not context.closing.is_set():
             left = end - loop.time()
@@ -225,7 +255,7 @@ async def _changed(context: Context, call: Call, job: Job, wait_ms: int) -> Job 
             latest = await context.store.job(job.org_id, job.id)
             if latest is None:
                 raise not_found()
-            if latest.version != before or left <= 0:
+            if differs(latest) or left <= 0:
                 context.store.hub.unwatch(job.id, watch)
                 return latest
             # Hints can be missed where several servers share a database, so look now and then.

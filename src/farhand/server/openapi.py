@@ -97,7 +97,7 @@ def _parameters(route: Route) -> list[dict[str, Any]]:
         found.append(
             {"name": "Prefer", "in": "header", "schema": {"type": "string", "pattern": r"^wait=\d+$"}}
         )
-    if route.path == "/jobs" and route.method == "POST":
+    if route.keyed:
         found.append(
             {"name": "Idempotency-Key", "in": "header", "schema": {"type": "string", "maxLength": 255}}
         )

@@ -1,12 +1,13 @@
 """Who is calling, and what the caller may do."""
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Final, Self
 
 from farhand.engine.registry import CLIENT_GRANTS, Agent
 from farhand.model.errors import Problem
 from farhand.model.job import Actor
 
+COMMANDS: Final = "commands.process"
 ROOT_GRANTS = frozenset(CLIENT_GRANTS)
 
 
@@ -20,6 +21,13 @@ class Principal:
     grants: frozenset[str] = frozenset()
     agent: Agent | None = None
     lanes: tuple[bytes, ...] = ()
+
+    @property
+    def own_lanes(self) -> tuple[bytes, ...]:
+        """The lanes of a native claim: the agent's devices, and with the grant itself, for commands."""
+        if self.agent is None or COMMANDS not in self.grants:
+            return self.lanes
+        return (*self.lanes, self.agent.id)
 
     @classmethod
     def root(cls) -> Self:

@@ -14,7 +14,8 @@ Handler = Callable[[Any, Call], Awaitable[None]]
 class Route:
     """One method on one path. `grant` None means that no key is needed; "agent key" any agent's.
 
-    `request` and `replies` are the message types behind the bodies, `query` the parameters.
+    `request` and `replies` are the message types behind the bodies, `query` the parameters;
+    `held` routes obey `Prefer: wait=N`, `keyed` ones take an Idempotency-Key.
     """
 
     method: str
@@ -28,6 +29,7 @@ class Route:
     query: tuple[str, ...] = ()
     tag: str = "jobs"
     held: bool = False
+    keyed: bool = False
 
 
 class Table:

@@ -104,7 +104,14 @@ def assemble(
     policies: dict[str, Policy],
 ) -> Context:
     """Put the parts of a server together."""
-    desk = Desk(store=store, payloads=payloads, config=config, policies=policies, clock=clock)
+    desk = Desk(
+        store=store,
+        payloads=payloads,
+        config=config,
+        policies=policies,
+        clock=clock,
+        declared={system.name: system.declared for system in systems},
+    )
     context = Context(
         config=config,
         store=store,

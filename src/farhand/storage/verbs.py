@@ -24,7 +24,7 @@ def _not_found() -> Problem:
 def _attempt(case: Case, act: Act) -> Attempt | None | Problem:
     """The attempt an agent writes about. A job it never had is not there for it."""
     mine, _ = case.of_agent(act.agent_id)
-    if mine is None:
+    if mine is None or (act.family is not None and not case.job.kind.startswith(act.family)):
         return _not_found()
     if act.token is None:
         return mine

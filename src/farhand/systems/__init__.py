@@ -1,13 +1,14 @@
 """The door through which systems come in: our own and those of other packages alike."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final
 
+from farhand.model.policy import suggest
 from farhand.model.system import ManifestError, System
 
-BUILTIN: Final = ("farhand.systems.printing",)
+BUILTIN: Final = ("farhand.systems.commands", "farhand.systems.printing")
 """Modules with a `SYSTEM`; a new system of ours is one folder and one line here."""
 
 ENTRY_POINTS: Final = "farhand.systems"
@@ -24,6 +25,35 @@ def find_systems(found: Iterable[EntryPoint] | None = None) -> tuple[System, ...
         systems.append(_manifest(point.value))
     _check_unique(systems)
     return tuple(sorted(systems, key=lambda system: system.name))
+
+
+def configured(
+    systems: Iterable[System],
+    sections: Mapping[str, Mapping[str, object]],
+    load: Callable[[str], Any],
+) -> tuple[System, ...]:
+    """The systems with what their own tables of farhand.toml, and other packages, add to them.
+
+    Raises ManifestError for a table of no system or a name taken twice, and what the systems
+    raise for a table that does not fit.
+    """
+    found: list[System] = []
+    for system in systems:
+        if system.configure is None:
+            found.append(system)
+            continue
+        found.append(load(system.configure)(system, sections.get(system.name, {})))
+    names = tables_of(found)
+    for name in sections:
+        if name not in names:
+            raise ManifestError(f"farhand.toml has no table [{name}]{suggest(name, names)}")
+    _check_unique(found)
+    return tuple(found)
+
+
+def tables_of(systems: Iterable[System]) -> tuple[str, ...]:
+    """The tables of farhand.toml that belong to systems."""
+    return tuple(system.name for system in systems if system.configure is not None)
 
 
 def load(reference: str) -> Any:

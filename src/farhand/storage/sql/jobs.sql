@@ -79,7 +79,9 @@ WHERE seq = :seq AND version = :guard AND state = :before;
 SELECT {job_columns} FROM jobs
 WHERE org_id = :org_id
     AND (CAST(:state AS TEXT) IS NULL OR state = :state)
+    AND (CAST(:states AS TEXT) IS NULL OR :states LIKE '%,' || state || ',%')
     AND (CAST(:kind AS TEXT) IS NULL OR kind = :kind)
+    AND (CAST(:family AS TEXT) IS NULL OR SUBSTR(kind, 1, LENGTH(:family)) = :family)
     AND (CAST(:device_id AS {uuid}) IS NULL OR device_id = :device_id)
     AND (CAST(:agent_id AS {uuid}) IS NULL OR agent_id = :agent_id)
     AND (CAST(:source AS TEXT) IS NULL OR source = :source)
