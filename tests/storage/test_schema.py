@@ -244,6 +244,9 @@ HOT = {
     "policy_by_id": "policies",
     "agent_by_key": "agent_keys",
     "api_key": "api_keys",
+    "secret_of": "secrets",
+    "expired_secret": "secrets_expiry",
+    "epoch_in_use": "secrets_epoch",
 }
 # Read in the order of the index: never sorted, whatever lies in the table.
 ORDERED = {"pick_ready", "pick_hedge", "lock_due", "prunable", "job_attempts", "job_events"}

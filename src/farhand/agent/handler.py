@@ -42,13 +42,13 @@ class ResultDraft:
     """
 
     ok: bool
-    error: str | None = None
+    error: str | None = field(default=None, repr=False)
     retryable: bool = False
     retry_after_ms: int | None = None
     evidence: str | None = None
     cancelled: bool = False
     uncertain: bool = False
-    result: Any = None
+    result: Any = field(default=None, repr=False)
     durable: bool = True
 
 

@@ -15,8 +15,10 @@ from farhand.server.config import ConfigError, ServerConfig
 from farhand.server.context import Context
 from farhand.storage.database import Database
 from farhand.storage.folder import FolderPayloads
+from farhand.storage.key_folder import KeyFolder
 from farhand.storage.sqlite import SqliteDatabase
 from farhand.storage.store import Store
+from farhand.storage.vault import Vault
 from farhand.systems import configured
 
 
@@ -41,6 +43,13 @@ def payloads_of(config: ServerConfig, clock: Clock) -> FolderPayloads:
     return FolderPayloads(config.payloads or config.data / "payloads", clock)
 
 
+def store_of(config: ServerConfig, clock: Clock) -> Store:
+    """The store over the configured database; the keys of its secrets lie beside the payloads."""
+    keys = KeyFolder(payloads_of(config, clock).beside("keys"))
+    vault = Vault(keys, clock, epoch_ms=config.secret_epoch_ms, epoch_max=config.secret_epoch_max)
+    return Store(database_of(config), clock, vault=vault)
+
+
 @asynccontextmanager
 async def running(
     config: ServerConfig,
@@ -54,7 +63,7 @@ async def running(
     clock = clock or SystemClock()
     async with server.running(
         config,
-        store=Store(database_of(config), clock),
+        store=store_of(config, clock),
         payloads=payloads_of(config, clock),
         systems=configured(systems, config.sections, load),
         load=load,
@@ -82,7 +91,7 @@ async def serve(
     try:
         await server.serve(
             config,
-            store=Store(database_of(config), clock),
+            store=store_of(config, clock),
             payloads=payloads_of(config, clock),
             systems=configured(systems, config.sections, load),
             load=load,

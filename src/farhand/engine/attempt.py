@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from farhand.engine.case import EVENTS_PER_JOB_MAX, Case
 from farhand.engine.loss import Next, after, past_no_return
+from farhand.engine.report import Report, conceal
 from farhand.model.errors import Problem
 from farhand.model.job import (
     HELD,
@@ -25,21 +26,6 @@ class Progress:
     phase: str | None = None
     reason: str | None = None
     says_reason: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
-    """What an agent says happened. `digest` identifies the report for replays (SHA-256)."""
-
-    ok: bool
-    digest: bytes
-    cancelled: bool = False
-    uncertain: bool = False
-    error: str | None = None
-    retryable: bool = False
-    retry_after_ms: int | None = None
-    evidence: str | None = None
-    result: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,13 +119,16 @@ def settle(
     """Take the agent's word for how its attempt ended; what really happened wins.
 
     `named` False says that the report may be about another attempt than this closed one.
+    Secret fields are parted from the report before anything of it can be written anywhere.
     """
     if attempt is None:
         return stale(case)
+    size = 0 if report.result is None else len(report.result)
+    report = conceal(report, case.policy, case.keyed)
     if not attempt.open:
         return _settle_closed(case, attempt, actor, report, named=named)
     limit = case.policy.result_bytes_max
-    if report.result is not None and len(report.result) > limit:
+    if size > limit:
         return Problem(
             "result-too-large", f"the result is larger than the limit of {limit} bytes", limit_bytes=limit
         )
@@ -163,8 +152,8 @@ def settle(
         case.end(attempt, outcome, error=error)
         step = after(case, attempt, lost_reason="", retry_after_ms=report.retry_after_ms)
         _apply(case, attempt, actor, Verb.SETTLE, step)
-        if report.result is not None and case.job.state == State.FAILED:
-            case.job.result = report.result
+        if size and case.job.state == State.FAILED:
+            case.job.result, case.secret = report.result, report.secret
     attempt.settled_to = case.job.state
     return Settled(state=case.job.state)
 
@@ -257,7 +246,7 @@ def _succeed(case: Case, attempt: Attempt, actor: Actor, report: Report) -> None
     job.evidence = report.evidence or Evidence.REPORTED
     job.error = None
     job.reason = None
-    job.result = report.result
+    job.result, case.secret = report.result, report.secret
     for sibling in case.open_attempts():
         case.end(sibling, Outcome.SUPERSEDED)
     case.move(Verb.SETTLE, State.DONE, actor, attempt=attempt.number, reason=job.evidence)

@@ -19,7 +19,8 @@ class Case:
     """A locked job with its attempts, its policy and the moment of the decision.
 
     `attempts` are ordered by number. `events`, `changed`, `touched` and `refused_by` collect
-    what has to be written; `jitter` returns a number in [0, 1).
+    what has to be written; `jitter` returns a number in [0, 1). `keyed` makes a digest that can
+    be compared only by who has the key; `secret` is what the report kept apart, to be sealed.
     """
 
     job: Job
@@ -27,6 +28,8 @@ class Case:
     policy: Policy
     now: int
     jitter: Callable[[], float]
+    keyed: Callable[[bytes], bytes]
+    secret: str | None = field(default=None, repr=False)
     events: list[Event] = field(default_factory=list[Event])
     changed: bool = False
     touched: list[Attempt] = field(default_factory=list[Attempt])

@@ -265,6 +265,21 @@ class Store(Protocol):
         """A gate found that a queued job can never run."""
         ...
 
+    async def secret(self, org_id: int, job_id: bytes) -> dict[str, Any] | None:
+        """The secret fields of a job's result; None when it has none, or has them no longer."""
+        ...
+
+    async def ack(self, request: Order) -> str | Problem:
+        """The issuer needs the job's secret no longer: it is gone at once; the job's state.
+
+        Asking again changes nothing. Problem `state-conflict` while the job has not ended.
+        """
+        ...
+
+    async def forget_secrets(self) -> int:
+        """Drop secrets past their time and destroy the keys that no secret needs; how many went."""
+        ...
+
     async def sweep(self) -> int:
         """Do what is due; how many jobs were looked at."""
         ...
@@ -285,6 +300,34 @@ class Store(Protocol):
 
     async def payload(self, job_seq: int) -> PayloadPlace | None:
         """Where a job's payload lies."""
+        ...
+
+
+class Keys(Protocol):
+    """Small keys stored outside the database, shared by all its servers. Every method blocks."""
+
+    def open_root(self, space: str) -> None:
+        """Make ready the keys of one database, called `space`. Raises OSError when they cannot be kept."""
+        ...
+
+    def names(self) -> list[str]:
+        """The names of all keys."""
+        ...
+
+    def put(self, name: str, key: bytes) -> bytes:
+        """Keep a key, durably when this returns; the one that is there already, if there is one."""
+        ...
+
+    def get(self, name: str) -> bytes | None:
+        """A key, None when it is not, or no longer, there."""
+        ...
+
+    def destroy(self, name: str) -> None:
+        """Make a key unrecoverable; nothing happens when it is not there."""
+        ...
+
+    def clear(self) -> None:
+        """Remove what a crash left half-written; only for whoever has the keys alone."""
         ...
 
 

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from farhand.engine.attempt import Progress, Report
+from farhand.engine.attempt import Progress
+from farhand.engine.report import Report
 from farhand.model.job import Actor, Attempt, Dialect, Job, Submission
 from farhand.model.policy import Policy
 
@@ -74,7 +75,7 @@ class Claimed:
     job: Job
     attempt: Attempt
     policy: Policy
-    body: bytes | None = None
+    body: bytes | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +88,7 @@ class Act:
     org_id: int
     job_id: bytes
     agent_id: bytes
-    token: bytes | None = None
+    token: bytes | None = field(default=None, repr=False)
     progress: Progress = NO_PROGRESS
     family: str | None = None
 

@@ -140,7 +140,7 @@ class Attempt:
     org_id: int
     agent_id: bytes
     dialect: str
-    token: bytes
+    token: bytes = field(repr=False)
     poll_id: str | None
     lease_until: int
     no_return: int
@@ -151,7 +151,7 @@ class Attempt:
     outcome: str | None
     retryable: int
     error: str | None
-    digest: bytes | None
+    digest: bytes | None = field(repr=False)
     settled_to: str | None
 
     @property

@@ -158,6 +158,10 @@ class ResultRequest(Message, frozen=True):
     result: Any = None
     next: ClaimRequest | None = None
 
+    def __repr__(self) -> str:
+        """Without error and result, which may hold secrets."""
+        return f"ResultRequest(ok={self.ok})"
+
 
 class BatchResult(Message, frozen=True):
     """One entry of `POST /agent/results`."""
@@ -172,6 +176,10 @@ class BatchResult(Message, frozen=True):
     cancelled: bool = False
     uncertain: bool = False
     result: Any = None
+
+    def __repr__(self) -> str:
+        """Without error and result, which may hold secrets."""
+        return f"BatchResult(job_id={self.job_id!r}, ok={self.ok})"
 
 
 class ResultsRequest(Message, frozen=True):

@@ -7,7 +7,8 @@ from typing import Final
 
 import msgspec
 
-from farhand.engine.attempt import Held, Progress, Report, Settled
+from farhand.engine.attempt import Held, Progress, Settled
+from farhand.engine.report import Report
 from farhand.engine.requests import Act, Claim, Claimed, Release, Settle
 from farhand.engine.wakeups import Ticket
 from farhand.model.errors import Problem

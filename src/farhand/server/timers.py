@@ -31,6 +31,7 @@ class Timers:
         config = self._context.config
         work: list[tuple[float, Callable[[], Awaitable[None]]]] = [
             (config.sweep_ms / 1000, self.sweep),
+            (config.sweep_ms / 1000, self.forget_secrets),
             (config.prune_ms / 1000, self.prune),
             (config.seen_ms / 1000, self.write_seen),
             (COLLECT_S, self.collect),
@@ -64,6 +65,10 @@ class Timers:
             return
         while await store.sweep() >= SWEEP_FULL:
             continue
+
+    async def forget_secrets(self) -> None:
+        """Let secrets go when their time is over, whether or not anybody asks."""
+        await self._context.store.forget_secrets()
 
     async def prune(self) -> None:
         """Delete finished jobs past their retention, in small batches with rests between them."""

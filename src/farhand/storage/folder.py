@@ -42,6 +42,10 @@ class FolderPayloads:
             with contextlib.suppress(FileNotFoundError):
                 leftover.replace(self._path(bytes.fromhex(leftover.name.partition("-")[0])))
 
+    def beside(self, name: str) -> Path:
+        """A folder next to this one: whoever shares the payloads shares it too."""
+        return self._root.parent / name
+
     def _path(self, sha256: bytes) -> Path:
         name = sha256.hex()
         return self._root / name[:2] / name

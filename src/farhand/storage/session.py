@@ -7,12 +7,14 @@ from typing import Any, Final
 
 from farhand.engine.case import Case
 from farhand.engine.holds import hold_change
+from farhand.engine.report import secret_ttl_ms
 from farhand.model.job import Attempt, Event, Job, State
 from farhand.model.policy import Policy
 from farhand.storage.database import Params, Tx
 from farhand.storage.memory import Memory, pruned
 from farhand.storage.policies import Policies
 from farhand.storage.statements import columns, load
+from farhand.storage.vault import Epoch, Vault
 
 JOB_COLUMNS: Final = tuple(columns(Job))
 ATTEMPT_COLUMNS: Final = tuple(columns(Attempt))
@@ -57,7 +59,8 @@ class Session:
 
     `ready` counts jobs per lane that became claimable, `jobs` the ids that changed, `due` the
     earliest moment at which one of them needs looking at again. `new_policies`,
-    `read_policies` and `learned` are for the caches of the process, after the commit.
+    `read_policies` and `learned` are for the caches of the process, after the commit; the
+    epochs in `sealed_in` are the vault's again when the transaction is over.
     """
 
     def __init__(
@@ -67,9 +70,13 @@ class Session:
         policies: Policies,
         jitter: Callable[[], float],
         slot: int,
+        vault: Vault,
+        sealed_in: list[Epoch],
         memory: Memory | None = None,
     ) -> None:
         self.tx = tx
+        self._vault = vault
+        self._sealed_in = sealed_in
         self._memory = memory
         self.now = now
         self.policies = policies
@@ -109,7 +116,12 @@ class Session:
             policy = await self.policies.get(self.tx, job.policy_id)
             self.read_policies[job.policy_id] = policy
         self._cases[job.id] = Case(
-            job=job, attempts=attempts, policy=policy, now=self.now, jitter=self._jitter
+            job=job,
+            attempts=attempts,
+            policy=policy,
+            now=self.now,
+            jitter=self._jitter,
+            keyed=self._vault.keyed,
         )
 
     def keep(self) -> None:
@@ -182,6 +194,7 @@ class Session:
         await self.tx.bulk("insert_attempt", created)
         await self.tx.bulk("insert_event", events)
         await self.tx.bulk("insert_refusal", refusals)
+        await self._seal(changed)
         await self._move_holds(changed)
         self.claimed_in.clear()
         self.claimed_by.clear()
@@ -198,10 +211,32 @@ class Session:
         case.before = job.state
         case.guard = job.version
         case.changed = False
+        case.secret = None
         case.events = []
         case.touched = []
         case.created = []
         case.refused_by = []
+
+    async def _seal(self, changed: list[Case]) -> None:
+        """Secrets are ciphertext before the database, or anything on the way to it, sees them."""
+        rows: list[Params] = []
+        for case in changed:
+            if case.secret is None:
+                continue
+            job = case.job
+            sealed = await self._vault.seal(job.id, case.secret, self._sealed_in)
+            rows.append(
+                {
+                    "job_seq": job.seq,
+                    "org_id": job.org_id,
+                    "epoch": sealed.epoch,
+                    "nonce": sealed.nonce,
+                    "ciphertext": sealed.ciphertext,
+                    "expires_at": self.now + secret_ttl_ms(case.policy),
+                    "now": self.now,
+                }
+            )
+        await self.tx.bulk("insert_secret", rows)
 
     async def _move_holds(self, changed: list[Case]) -> None:
         for case in changed:

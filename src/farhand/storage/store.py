@@ -28,8 +28,11 @@ from farhand.model.job import SWEEP, Actor, Event, Job
 from farhand.storage.api_keys import ApiKeyRows
 from farhand.storage.batch import Work
 from farhand.storage.database import Database, Row
+from farhand.storage.key_folder import MemoryKeys
 from farhand.storage.prune import forget_keys, prune
 from farhand.storage.registry_rows import RegistryRows
+from farhand.storage.secret_rows import SecretRows
+from farhand.storage.vault import Vault
 from farhand.storage.writer import Writer
 
 DEFAULT_ORG = 1
@@ -42,7 +45,8 @@ def _system_jitter() -> float:
 class Store:
     """The durable queue and registry; open it before use and close it after.
 
-    `solo` makes every request its own transaction: the yardstick of the benchmarks.
+    `vault` seals secret results; without one their keys end with this object. `solo` makes
+    every request its own transaction: the yardstick of the benchmarks.
     """
 
     def __init__(
@@ -51,13 +55,16 @@ class Store:
         clock: Clock,
         hub: Hub | None = None,
         *,
+        vault: Vault | None = None,
         jitter: Callable[[], float] = _system_jitter,
         solo: bool = False,
     ) -> None:
         self.hub = hub or Hub()
         self.clock = clock
         self.database = database
-        self.writer = Writer(database, clock, self.hub, jitter=jitter, solo=solo)
+        self.vault = vault or Vault(MemoryKeys(), clock)
+        self.writer = Writer(database, clock, self.hub, vault=self.vault, jitter=jitter, solo=solo)
+        self.secrets = SecretRows(database, clock, self.vault)
         self.registry = RegistryRows(database, clock, self.writer.capabilities)
         self.keys = ApiKeyRows(database, clock, self.registry.announce)
 
@@ -86,6 +93,8 @@ class Store:
             if await tx.one("org_user", {"org_id": DEFAULT_ORG}) is None:
                 user = {"id": new_id(now), "org_id": DEFAULT_ORG, "name": "owner", "now": now}
                 await tx.run("insert_user", user)
+            known = await tx.all("org_uid", {"id": DEFAULT_ORG})
+        await self.vault.open(bytes(known[0][0]).hex(), alone=self.database.exclusive)
         async with self.database.read() as reader:
             await self.writer.capabilities.read(reader)
         self.writer.start()
@@ -206,6 +215,18 @@ class Store:
     async def forget_keys(self) -> int:
         """Drop idempotency keys past their memory, and reservations that nobody came back for; how many."""
         return await forget_keys(self.database, self.clock.now_ms())
+
+    async def secret(self, org_id: int, job_id: bytes) -> dict[str, Any] | None:
+        """The secret fields of a job's result; None when it has none, or has them no longer."""
+        return await self.secrets.read(org_id, job_id)
+
+    async def ack(self, request: Order) -> str | Problem:
+        """The issuer needs the job's secret no longer: it is gone at once; the job's state."""
+        return await self.secrets.ack(request)
+
+    async def forget_secrets(self) -> int:
+        """Drop secrets past their time and destroy the keys that no secret needs; how many went."""
+        return await self.secrets.sweep()
 
     async def job(self, org_id: int, job_id: bytes) -> Job | None:
         """One job as it is now; limits that have passed are carried out first."""

@@ -16,6 +16,7 @@ from farhand.storage.database import Database, DatabaseGone, GuardFailed, Statem
 from farhand.storage.memory import Memory
 from farhand.storage.policies import Policies
 from farhand.storage.session import Session
+from farhand.storage.vault import Epoch, Vault
 
 BATCH_MAX = 256
 TRIES = 6
@@ -42,7 +43,14 @@ class Writer:
     """
 
     def __init__(
-        self, database: Database, clock: Clock, hub: Hub, *, jitter: Callable[[], float], solo: bool = False
+        self,
+        database: Database,
+        clock: Clock,
+        hub: Hub,
+        *,
+        vault: Vault,
+        jitter: Callable[[], float],
+        solo: bool = False,
     ) -> None:
         self.database = database
         self.clock = clock
@@ -54,6 +62,7 @@ class Writer:
         self.next_due: int | None = 0
         self.commits = 0
         self.requests = 0
+        self._vault = vault
         self._jitter = jitter
         self._batch_max = 1 if solo else BATCH_MAX
         self._queue: deque[tuple[Work, asyncio.Future[Any]]] = deque()
@@ -197,13 +206,16 @@ class Writer:
         due = self.next_due is not None and self.next_due <= self.clock.now_ms() and _claims(works)
         results = Results()
         next_due: int | None = None
+        sealed_in: list[Epoch] = []
         flight = Flight(self._free_place())
         self._flights.append(flight)
         try:
             async with self.database.transaction() as tx:
                 now = self.clock.now_ms()
                 slot = self.database.slot + flight.place
-                session = Session(tx, now, self.policies, self._jitter, slot, self.memory)
+                session = Session(
+                    tx, now, self.policies, self._jitter, slot, self._vault, sealed_in, self.memory
+                )
                 await run_batch(
                     session, works, results, hub=self.hub, capabilities=self.capabilities, due=due
                 )
@@ -218,6 +230,8 @@ class Writer:
             for ticket, _ in results.handed:
                 self._park(ticket, flight)
             raise
+        finally:
+            self._vault.let_go(sealed_in)
         self._flights.remove(flight)
         self.next_due = _earlier(_earlier(next_due, flight.due) if swept else self.next_due, session.due)
         session.keep()

@@ -6,7 +6,8 @@ import itertools
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from farhand.engine.attempt import Held, Progress, Report, Settled
+from farhand.engine.attempt import Held, Progress, Settled
+from farhand.engine.report import Report
 from farhand.engine.requests import (
     Act,
     Claim,

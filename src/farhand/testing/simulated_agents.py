@@ -5,7 +5,8 @@ from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from farhand.engine.attempt import Held, Report, Settled
+from farhand.engine.attempt import Held, Settled
+from farhand.engine.report import Report
 from farhand.engine.requests import Claimed, Release, Settle
 from farhand.model.errors import Problem
 from farhand.model.job import Dialect

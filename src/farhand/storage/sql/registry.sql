@@ -2,6 +2,10 @@
 -- The default tenant.
 INSERT INTO orgs (id, uid, name, created_at) VALUES (:id, :uid, :name, :now) ON CONFLICT DO NOTHING;
 
+-- name: org_uid
+-- What tells this database's tenant from any other's.
+SELECT uid FROM orgs WHERE id = :id;
+
 -- name: insert_user
 -- The default person.
 INSERT INTO users (id, org_id, name, created_at) VALUES (:id, :org_id, :name, :now) ON CONFLICT DO NOTHING;

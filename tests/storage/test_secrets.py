@@ -1,0 +1,3 @@
+"""The suite `secrets`, on both databases."""
+
+from farhand.testing.conformance.secrets import *  # noqa: F403  (the suite's tests are collected here)
