@@ -172,7 +172,8 @@ class Case:
 
     def _held_due_at(self) -> int | None:
         job = self.job
-        limits = [a.lease_until for a in self.open_attempts()]
+        still_open = self.open_attempts()
+        limits = [a.lease_until for a in still_open]
         if job.hedge_at is not None and job.hedge_at > self.now:
             limits.append(job.hedge_at)
         if job.abort_at is None:
@@ -181,20 +182,20 @@ class Case:
             if self.policy.exec_timeout_ms is not None:
                 limits += [
                     a.accepted_at + self.policy.exec_timeout_ms
-                    for a in self.open_attempts()
+                    for a in still_open
                     if a.accepted_at is not None
                 ]
         return min(limits, default=None)
 
     def _hedge_at(self) -> int | None:
         job, policy = self.job, self.policy
+        if policy.hedge_after_ms is None or job.state not in HELD:
+            return None
         still_open = self.open_attempts()
         offered = sum(1 for a in still_open if a.accepted_at is None)
         if (
-            job.state not in HELD
-            or policy.hedge_after_ms is None
             # Hedging runs the work twice on purpose: only where a lost run would be repeated anyway.
-            or policy.on_lost_running != "queued"
+            policy.on_lost_running != "queued"
             or len(still_open) >= policy.max_open_attempts
             or job.tries + offered >= policy.max_attempts
             or job.cancel_requested_at is not None

@@ -115,6 +115,7 @@ def _offer_again(session: Session, case: Case, attempt: Attempt, request: Claim)
         case.touch(attempt)
     if attempt.accepted_at is None:
         _grant(case, attempt, request)
+        case.plan()
 
 
 def _open_attempt(case: Case, number: int) -> Attempt | None:
@@ -234,4 +235,3 @@ def _grant(case: Case, attempt: Attempt, request: Claim) -> None:
         accept(case, attempt)
         attempt.lease_until = case.now + case.policy.lease_ms
     case.touch(attempt)
-    case.plan()
