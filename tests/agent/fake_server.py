@@ -110,7 +110,7 @@ class FakeServer:
         self._faults: list[tuple[str, Fault]] = []
         self._more = asyncio.Event()
 
-    def add(self, lane: str = "lane-1", content: bytes = b"x", **fields: Any) -> str:
+    def add(self, lane: str | None = "lane-1", content: bytes = b"x", **fields: Any) -> str:
         """A queued job; its id."""
         job_id = f"00000000-0000-7000-8000-{len(self._tokens):012x}"
         token = secrets.token_hex(16)
@@ -234,7 +234,9 @@ class FakeServer:
         picked: list[dict[str, Any]] = []
         for job in list(self._queue):
             taken = {other["printer_id"] for other in picked}
-            if job["printer_id"] in wanted["lanes"] and job["printer_id"] not in taken:
+            # What needs no device comes through the agent's own lane.
+            lane = job["printer_id"] or "agent-1"
+            if lane in wanted["lanes"] and job["printer_id"] not in taken:
                 self._queue.remove(job)
                 picked.append(job)
                 self.handed_out.append(job["job_id"])

@@ -46,9 +46,18 @@ def agent() -> None:
 @click.option("--server", metavar="URL", help="Instead of the one in the settings.")
 @click.option("--name", help="Instead of the one in the settings.")
 @click.option(
+    "--commands",
+    "registries",
+    multiple=True,
+    metavar="MODULE[:NAME]",
+    help="Run these command handlers; repeatable. Printing takes part only if the settings have it.",
+)
+@click.option(
     "--log", "level", type=click.Choice(LEVELS), default="info", show_default=True, help="Log from here on."
 )
-def run_agent(path: Path | None, server: str | None, name: str | None, level: str) -> None:
+def run_agent(
+    path: Path | None, server: str | None, name: str | None, registries: Sequence[str], level: str
+) -> None:
     """Work until Ctrl-C.
 
     What has begun is brought to its end first; a second run takes up what is left.
@@ -56,6 +65,8 @@ def run_agent(path: Path | None, server: str | None, name: str | None, level: st
     from farhand.agent.runner import run
 
     config = _load(path, {"server": server, "name": name})
+    if registries:
+        config = _with_commands(config, registries)
     handlers = _handlers(config)
     start_log(level)
     asyncio.run(run(config, handlers, clock=SystemClock(), show=_show))
@@ -158,6 +169,17 @@ def _load(
             )
         return load_config(None, environ=os.environ, overrides={**overrides, "server": server})
     return load_config(chosen, environ=os.environ, overrides=overrides)
+
+
+def _with_commands(config: "AgentConfig", registries: Sequence[str]) -> "AgentConfig":
+    """Settings with these registries instead of their own, and without printing unless it is there.
+
+    Who runs handlers on a machine does not mean to lend its printers.
+    """
+    from dataclasses import replace
+
+    sections = {"printing": {"discover": False}, **config.sections}
+    return replace(config, sections={**sections, "commands": {"handlers": list(registries)}})
 
 
 def _handlers(config: "AgentConfig") -> "list[Handler]":

@@ -89,7 +89,10 @@ class PayloadRef(Reply, frozen=True, omit_defaults=True):
 
 
 class ClaimedJob(Reply, frozen=True):
-    """One job handed out. `params` is the system's own, `lease_ms` counts from the reply."""
+    """One job handed out. `params` is the system's own, `lease_ms` counts from the reply.
+
+    `secret_fields` names members of the result that are secrets, where there are such.
+    """
 
     job_id: str
     kind: str
@@ -103,6 +106,7 @@ class ClaimedJob(Reply, frozen=True):
     params: Any
     payload: PayloadRef | None
     directive: str = "continue"
+    secret_fields: list[str] | UnsetType = UNSET
 
 
 class ClaimReply(Reply, frozen=True):

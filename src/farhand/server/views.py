@@ -107,6 +107,7 @@ def claimed_job(claimed: Claimed, now: int) -> ClaimedJob:
         params=raw(job.params),
         payload=payload,
         directive="cancel" if job.cancel_requested_at is not None else directive,
+        secret_fields=list(claimed.policy.secret_fields) or msgspec.UNSET,
     )
 
 
