@@ -4,17 +4,16 @@ Ids are the server's UUIDs; texts for people (names, numbers) are not accepted h
 """
 
 import base64
-import math
-import secrets
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from farhand.client.errors import ProblemDocument, StillOpen
-from farhand.client.plan import Call, Pause, Plan, ask, problem_of, reads
+from farhand.client.plan import Call, Plan, ask, new_idempotency_key, problem_of, reads
 from farhand.client.requests import Page, everything, get, listing, members, path_of, post
-from farhand.model.clock import Clock, SystemClock
+from farhand.client.waiting import HOLD_S, watch
+from farhand.model.clock import Clock
 from farhand.protocol.client import (
     AgentView,
     ApproveRequest,
@@ -36,9 +35,6 @@ from farhand.protocol.client import (
 )
 from farhand.protocol.wire import Reply, encode
 
-HOLD_S: Final = 20
-WAIT_PATIENCE_MS: Final = 600_000
-IDLE_MS: Final = 500
 # The server may have to fetch a payload from its URL first.
 SUBMIT_S: Final = 90
 
@@ -165,25 +161,15 @@ def wait(
     `on_change` is called with what is first seen and with every change. Raises StillOpen when
     `timeout_ms` passed before. A server that is away for a while is waited for.
     """
-    clock = clock or SystemClock()
-    until = None if timeout_ms is None else clock.monotonic_ms() + timeout_ms
-    patience = WAIT_PATIENCE_MS if timeout_ms is None else timeout_ms
-    seen = yield from ask(_job(job_id))
-    while True:
-        if on_change is not None:
-            on_change(seen)
-        before = seen
-        while seen == before:
-            if before.final or before.state == "uncertain":
-                return before
-            left = hold_s * 1000 if until is None else until - clock.monotonic_ms()
-            if left <= 0:
-                raise StillOpen(before)
-            asked = clock.monotonic_ms()
-            hold = min(hold_s, math.ceil(left / 1000))
-            seen = yield from ask(_job(job_id, wait_s=hold, patience_ms=patience))
-            if seen == before and clock.monotonic_ms() - asked < IDLE_MS:
-                yield Pause(ms=IDLE_MS)
+    return watch(
+        lambda wait_s, patience_ms: _job(job_id, wait_s=wait_s, patience_ms=patience_ms),
+        lambda seen: seen.final or seen.state == "uncertain",
+        StillOpen,
+        timeout_ms=timeout_ms,
+        on_change=on_change,
+        hold_s=hold_s,
+        clock=clock,
+    )
 
 
 def jobs(
@@ -310,11 +296,6 @@ def create_key(name: str, grants: Sequence[str]) -> Plan[KeyReply]:
 def revoke_key(key_id: str) -> Plan[None]:
     """Ends a client key."""
     return ask(Call(method="DELETE", path=path_of("/keys", key_id), parse=_read_nothing, repeatable=True))
-
-
-def new_idempotency_key() -> str:
-    """A key that no other request has."""
-    return secrets.token_urlsafe(18)
 
 
 def _job(job_id: str, *, wait_s: int = 0, patience_ms: int | None = None) -> Call[JobView]:

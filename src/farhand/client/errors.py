@@ -6,6 +6,7 @@ import msgspec
 
 from farhand.model.errors import FarhandError
 from farhand.protocol.client import JobView
+from farhand.protocol.commands import CommandView
 from farhand.protocol.wire import Reply
 
 
@@ -50,6 +51,14 @@ class StillOpen(FarhandError):
     def __init__(self, job: JobView) -> None:
         super().__init__(f"job {job.id} is still {job.state}; it goes on, ask for it later")
         self.job = job
+
+
+class CommandOpen(FarhandError):
+    """`wait_command` ran out of time; `command` is what was last seen, and it goes on."""
+
+    def __init__(self, command: CommandView) -> None:
+        super().__init__(f"command {command.uuid} is still {command.status}; it goes on, ask for it later")
+        self.command = command
 
 
 def read_problem(body: bytes) -> ProblemDocument | None:

@@ -13,6 +13,7 @@ import httpx2
 
 from farhand import __version__
 from farhand.client import calls
+from farhand.client import commands as command_calls
 from farhand.client.plan import Answer, Call, Lost, Pause, Plan, steps
 from farhand.model.clock import Clock, SystemClock
 from farhand.model.errors import FarhandError
@@ -65,6 +66,14 @@ class Api:
     cancel = Method(calls.cancel)
     retry = Method(calls.retry)
     resolve = Method(calls.resolve)
+    issue_command = Method(command_calls.issue_command)
+    command = Method(command_calls.command)
+    commands = Method(command_calls.commands)
+    wait_command = Method(command_calls.wait_command)
+    command_events = Method(command_calls.command_events)
+    cancel_command = Method(command_calls.cancel_command)
+    retry_command = Method(command_calls.retry_command)
+    ack_command = Method(command_calls.ack_command)
     printers = Method(calls.printers)
     printer = Method(calls.printer)
     agents = Method(calls.agents)

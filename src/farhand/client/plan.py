@@ -73,6 +73,11 @@ Plan: TypeAlias = Generator[Call[Any] | Pause, Any, T]
 Steps: TypeAlias = Generator[Call[Any] | Pause, Answer | Lost | None, T]
 
 
+def new_idempotency_key() -> str:
+    """A key that no other request has."""
+    return secrets.token_urlsafe(18)
+
+
 def ask(call: Call[T]) -> Plan[T]:
     """The plan of a single call."""
     return (yield call)
