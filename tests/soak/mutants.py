@@ -34,8 +34,9 @@ MUTANTS = (
     _m(
         "a token is good for every agent",
         "storage/verbs.py",
-        "    if mine is None:\n        return _not_found()\n",
-        "    if mine is None and act.token is not None:\n        return case.find(act.token)\n",
+        "    if mine is None or (act.family",
+        "    if mine is None and act.token:\n        return case.find(act.token)\n"
+        "    if mine is None or (act.family",
         "fencing",
     ),
     _m(
@@ -154,8 +155,8 @@ MUTANTS = (
     _m(
         "a late word is not recorded",
         "engine/attempt.py",
-        "        case.append(Verb.LATE_RESULT,",
-        "        str((Verb.LATE_RESULT,",
+        "    if job.version < EVENTS_PER_JOB_MAX:\n        said",
+        "    if job.version < 0:\n        said",
         "fencing",
     ),
     _m(
@@ -258,12 +259,12 @@ MUTANTS = (
         "hedging",
     ),
     _m(
-        "two polls of one batch get different answers",
+        "a claim does not see what its batch has claimed",
         "storage/claiming.py",
-        "        request.agent_id in session.claimed_by or",
-        "        False or",
+        "        if _overlaps(session, wave):\n",
+        "        if not wave:\n",
         "handing_out",
-        keys="not postgres and (one_poll or lane_named)",
+        "duplicates",
     ),
     _m(
         "a failed batch forgets the claims it had taken",
@@ -294,13 +295,6 @@ MUTANTS = (
         "simulation",
     ),
     _m(
-        "a rolled back policy stays in its cache",
-        "storage/policies.py",
-        "        return decode(row[1])\n",
-        "        self._by_id[row_id] = decode(row[1])\n        return self._by_id[row_id]\n",
-        "batching",
-    ),
-    _m(
         "counts are of submits alone",
         "storage/session.py",
         "            self.count(job.org_id, job.kind, case.before, -1)\n",
@@ -329,11 +323,27 @@ MUTANTS = (
         "duplicates",
     ),
     _m(
-        "neither lock nor guard on PostgreSQL",
+        "a claim that parks beside a submit is forgotten",
+        "storage/writer.py",
+        "        missed = not flight.ready.isdisjoint(ticket.request.lanes)\n",
+        "        missed = False\n",
+        "batching",
+        keys="postgres and never_forgotten",
+    ),
+    _m(
+        "a claim that parked beside a submit is not woken",
+        "storage/writer.py",
+        "        for ticket in flight.parked:\n",
+        "        for ticket in flight.parked[:0]:\n",
+        "batching",
+        keys="postgres and never_forgotten",
+    ),
+    _m(
+        "a batch commits its jobs in any order",
         "storage/sql/overlays/postgres.sql",
-        "    ORDER BY jobs.priority DESC, jobs.seq\n    LIMIT w.most\n    FOR UPDATE SKIP LOCKED\n",
-        "    ORDER BY jobs.priority DESC, jobs.seq\n    LIMIT w.most\n",
-        "processes",
-        keys="postgres and race",
+        ") WITH ORDINALITY AS w ({job_columns_but_seq}, place)\nORDER BY place\n",
+        ") WITH ORDINALITY AS w ({job_columns_but_seq}, place)\nORDER BY place DESC\n",
+        "batching",
+        keys="postgres",
     ),
 )

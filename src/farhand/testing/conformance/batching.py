@@ -33,6 +33,17 @@ async def test_concurrent_submits_share_transactions(scene: Scene) -> None:
     assert len(sizes) < 20
 
 
+async def test_each_job_of_a_batch_keeps_its_own_payload_and_its_place(scene: Scene) -> None:
+    lane = scene.id()
+    jobs = await asyncio.gather(
+        *(scene.submit(lane, title=f"{n}", payload=b"payload %d" % n) for n in range(30))
+    )
+    claimed = await scene.claim(scene.id(), lane, max=30)
+    assert [c.job.id for c in claimed] == jobs
+    assert [c.job.title for c in claimed] == [f"{n}" for n in range(30)]
+    assert [c.body for c in claimed] == [b"payload %d" % n for n in range(30)]
+
+
 async def test_every_verb_of_a_batch_gets_its_own_answer(scene: Scene) -> None:
     lane, agent = scene.id(), scene.id()
     for _ in range(4):
@@ -111,23 +122,31 @@ async def test_an_unknown_capability_too_many_fails_one_request(scene: Scene) ->
     assert sum(isinstance(answer, OverflowError) for answer in answers) == 8
 
 
-async def test_a_rolled_back_batch_leaves_no_name_and_no_policy_behind(scene: Scene) -> None:
-    lane, other = scene.id(), scene.id()
+async def test_a_rolled_back_batch_leaves_no_capability_behind(scene: Scene) -> None:
+    lane = scene.id()
     tried = await asyncio.gather(
-        scene.submit(lane, COMMAND, requires=frozenset({"pdf"}), priority=TOO_LARGE),
-        scene.claim(scene.id(), lane),
-        return_exceptions=True,
+        scene.submit(lane, requires=frozenset({"pdf"}), priority=TOO_LARGE), return_exceptions=True
     )
     assert isinstance(tried[0], BaseException)
-    await scene.submit(other, PRINT, requires=frozenset({"zpl"}))
+    await scene.submit(lane, requires=frozenset({"zpl"}))
     learned: dict[str, int] = {}
     async with scene.store.database.transaction() as tx:
         capabilities = scene.store.writer.capabilities
         zpl = await capabilities.bits(tx, ["zpl"], learned, org_id=ORG, now=0)
         pdf = await capabilities.bits(tx, ["pdf"], learned, org_id=ORG, now=0)
     assert zpl != pdf
-    assert await scene.claim(scene.id(), other, capabilities=pdf) == []
-    (claimed,) = await scene.claim(scene.id(), other, capabilities=zpl)
+    assert await scene.claim(scene.id(), lane, capabilities=pdf) == []
+    assert len(await scene.claim(scene.id(), lane, capabilities=zpl)) == 1
+
+
+async def test_a_rolled_back_batch_leaves_no_policy_behind(scene: Scene) -> None:
+    lane, other = scene.id(), scene.id()
+    ticket = await parked(scene, lane, accept_ms=TOO_LARGE)
+    tried = await asyncio.gather(scene.submit(lane, COMMAND), return_exceptions=True)
+    assert isinstance(tried[0], BaseException)
+    assert await ticket.settled() == []
+    await scene.submit(other, PRINT)
+    (claimed,) = await scene.claim(scene.id(), other)
     assert claimed.policy == PRINT
 
 

@@ -46,6 +46,23 @@ async def test_the_result_of_an_older_attempt_is_only_recorded(scene: Scene) -> 
     assert "secret" not in late.data
 
 
+async def test_only_the_newest_attempt_may_still_say_how_it_ended(scene: Scene) -> None:
+    for name in ("lost_once", "lost_past_no_return"):
+        lane = scene.id()
+        job = await scene.submit(lane)
+        first = await scene.take(scene.id(), lane)
+        await scene.lapse(first)
+        second = await scene.take(scene.id(), lane)
+        granted(await scene.start(second, "spooling" if name == "lost_past_no_return" else None))
+        await scene.lapse(second)
+        before = await scene.snapshot(job)
+        refused(await scene.settle(first), "stale-claim")
+        refused(await scene.settle(first, ok=False), "stale-claim")
+        assert (await scene.snapshot(job)).but_events() == before.but_events()
+        granted(await scene.settle(second))
+        assert await scene.state(job) == State.DONE
+
+
 async def test_a_late_success_of_the_newest_attempt_ends_a_queued_job(scene: Scene) -> None:
     spot = await reach(scene, "lost_once")
     answer = granted(await scene.settle(spot.newest, evidence="printed", result="{}"))

@@ -171,5 +171,5 @@ ON CONFLICT (slot, org_id, kind, state) DO UPDATE SET n = counts.n + excluded.n;
 SELECT sha256 FROM payloads WHERE job_seq = ANY(CAST(:job_seq AS BIGINT[])) AND sha256 IS NOT NULL;
 
 -- name: delete_job_many
--- Attempts, events, refusals and payload rows go with them.
-DELETE FROM jobs WHERE seq = ANY(CAST(:seq AS BIGINT[])) AND prune_at IS NOT NULL;
+-- Attempts, events, refusals and payload rows go with them. The rows are locked since they were picked.
+DELETE FROM jobs WHERE seq = ANY(CAST(:seq AS BIGINT[]));
