@@ -58,8 +58,8 @@ class Worker:
         return self.call("POST", CLAIM, headers=headers)
 
     def collect(self) -> Any:
-        """The next command, which must be there."""
-        return self.claim().ok()
+        """The next command, which must be there, or come back in a sweep that is under way."""
+        return self.claim(wait=5).ok()
 
     def report(self, command: Any, **message: Any) -> Reply:
         """Say how it ended; `command` is a UUID, or a claim's answer, whose lease is then named."""
