@@ -1,7 +1,7 @@
 """Runs a command handler as the agent would, without agent and server.
 
 ran = run_handler(connect, {"instance": "shop"})
-assert ran.status == "completed" and ran.secret
+assert ran.status == "completed" and ran.secret_fields == ("qr",)
 """
 
 import asyncio
@@ -11,11 +11,12 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from farhand.agent.handler import PayloadError, ResultDraft
+from farhand.agent.handler import PayloadError
 from farhand.model.ids import id_text, new_id
 from farhand.protocol.agent import ClaimedJob
 from farhand.systems.commands.handler import CommandsHandler
 from farhand.systems.commands.kind import kind_of
+from farhand.systems.commands.outcome import Done, Failed, Outcome
 from farhand.systems.commands.sdk import GRACE_MS, Commands, Function
 
 TIMEOUT_MS: Final = 10_000
@@ -28,13 +29,14 @@ Status = Literal["completed", "failed", "cancelled"]
 class Ran:
     """What a run came to.
 
-    `result` is what the issuer would get, secrets in clear; `secret` says that there are some.
+    `result` is what the issuer would get, secrets in clear; `secret_fields` are the members that
+    hold some, which the server has to be told of.
     `reports` are the phases with their reasons, `heartbeats` counts calls of `ctx.heartbeat()`.
     """
 
     status: Status
     result: Any = field(default=None, repr=False)
-    secret: bool = False
+    secret_fields: tuple[str, ...] = ()
     error: str | None = None
     retryable: bool = False
     after_ms: int | None = None
@@ -87,23 +89,24 @@ async def run_handler_async(
         commands.on(type, grace_ms=grace_ms)(handler)
     tools = _Tools(cancel_on)
     async with asyncio.timeout(timeout_ms / 1000):
-        draft = await _run(CommandsHandler(commands), _job(type, params, attempt), tools)
-    return replace(_ran(draft), reports=tuple(tools.reports), heartbeats=tools.heartbeats)
+        outcome = await _run(CommandsHandler(commands), _job(type, params, attempt), tools)
+    return replace(_ran(outcome), reports=tuple(tools.reports), heartbeats=tools.heartbeats)
 
 
-def _ran(draft: ResultDraft | None) -> Ran:
-    if draft is None:
-        return Ran(status="cancelled")
-    if draft.ok:
-        # As it goes over the wire.
-        result = msgspec.json.decode(msgspec.json.encode(draft.result))
-        return Ran(status="completed", result=result, secret=not draft.durable)
-    return Ran(status="failed", error=draft.error, retryable=draft.retryable, after_ms=draft.retry_after_ms)
+def _ran(outcome: Outcome | None) -> Ran:
+    match outcome:
+        case Done(body=body, secret_fields=secret_fields):
+            result = msgspec.json.decode(body)
+            return Ran(status="completed", result=result, secret_fields=tuple(sorted(secret_fields)))
+        case Failed(error=error, retryable=retryable, after_ms=after_ms):
+            return Ran(status="failed", error=error, retryable=retryable, after_ms=after_ms)
+        case _:
+            return Ran(status="cancelled")
 
 
-async def _run(handler: CommandsHandler, job: ClaimedJob, tools: "_Tools") -> ResultDraft | None:
-    """The draft; None when the run was cancelled and the handler stopped."""
-    running = asyncio.create_task(handler.run(job, tools))
+async def _run(handler: CommandsHandler, job: ClaimedJob, tools: "_Tools") -> Outcome | None:
+    """What it came to; None when the run was cancelled and the handler stopped."""
+    running = asyncio.create_task(handler.outcome(job, tools))
     cancelling = asyncio.create_task(tools.cancelled.wait())
     try:
         await asyncio.wait((running, cancelling), return_when=asyncio.FIRST_COMPLETED)

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from farhand.agent.config import ConfigError
 from farhand.agent.handler import ResultDraft, Setup
 from farhand.model.clock import SystemClock
+from farhand.protocol.agent import ClaimedJob
 from farhand.systems.commands import Cancelled, Commands, Context, Fatal, RegistryError, Retryable, Secret
 from farhand.systems.commands.handler import CommandsHandler, from_setup
 from farhand.systems.commands.loading import load_registry
@@ -111,7 +113,7 @@ def test_every_sort_of_handler_gets_params_and_context_and_gives_a_result(kind: 
     }
     assert ran.reports == (("looking", "the cupboard is dark"),)
     assert ran.heartbeats == 1
-    assert not ran.secret
+    assert ran.secret_fields == ()
 
 
 @dataclass
@@ -127,22 +129,59 @@ def test_a_result_with_a_secret_is_revealed_only_on_the_wire() -> None:
         return Answer(state="scan", qr=Secret(CODE))
 
     ran = run_handler(connect)
-    assert ran.secret
+    assert ran.secret_fields == ("qr",)
     assert ran.result == {"state": "scan", "qr": CODE}
     assert CODE not in repr(ran)
 
 
-async def test_a_draft_with_a_secret_is_kept_off_the_disk_and_out_of_reprs() -> None:
+def declared(*fields: str) -> ClaimedJob:
+    return msgspec.structs.replace(_job("test.command", {}, 1), secret_fields=[*fields])
+
+
+def returning(result: Any) -> CommandsHandler:
     commands = Commands()
+    commands.on("test.command")(lambda params, ctx: result)
+    return CommandsHandler(commands)
 
-    @commands.on("test.command")
-    def connect(params: Any, ctx: Context) -> dict[str, Any]:
-        return {"deep": [{"qr": Secret(CODE)}]}
 
-    draft = await CommandsHandler(commands).run(_job("test.command", {}, 1), _Tools(None))
+@pytest.mark.parametrize(
+    "result",
+    [
+        {"qr": Secret(CODE)},
+        {"qr": [{"deep": Secret(CODE)}]},
+        {"qr": Secret({"inner": [Secret(CODE)]})},
+        Answer(state="scan", qr=Secret(CODE)),
+        {"qr": CODE},
+        Secret(CODE),
+        [Secret(CODE)],
+        CODE,
+    ],
+)
+async def test_a_draft_with_a_secret_is_kept_off_the_disk_and_out_of_reprs(result: Any) -> None:
+    draft = await returning(result).run(declared("qr"), _Tools(None))
+    assert draft.ok
     assert draft.durable is False
     assert CODE not in repr(draft)
     assert CODE not in repr(draft.result)
+    assert CODE.encode() in msgspec.json.encode(draft.result)
+
+
+@pytest.mark.parametrize("fields", [(), ("other",)])
+@pytest.mark.parametrize(
+    "result", [{"state": "scan", "qr": [Secret(CODE)]}, Answer(state="s", qr=Secret(CODE))]
+)
+async def test_a_secret_that_the_server_would_keep_in_clear_is_not_sent(
+    result: Any, fields: tuple[str, ...]
+) -> None:
+    draft = await returning(result).run(declared(*fields), _Tools(None))
+    assert (draft.ok, draft.retryable, draft.result) == (False, False, None)
+    assert "in clear: qr; add it to secret_fields of" in str(draft.error)
+    assert CODE not in repr(draft)
+
+
+async def test_a_result_without_secrets_is_durable() -> None:
+    draft = await returning({"state": "open"}).run(declared("qr"), _Tools(None))
+    assert (draft.ok, draft.durable, draft.result) == (True, True, {"state": "open"})
 
 
 def test_what_json_does_not_know_fails_for_good_and_is_not_quoted() -> None:

@@ -159,7 +159,7 @@ async def test_an_undelivered_secret_is_nowhere_on_the_agents_disk_and_the_comma
     server: FakeServer, tmp_path: Path, known_by: str
 ) -> None:
     commands, runs = Commands(), list[str]()
-    declared = {"secret_fields": ["qr"]} if known_by == "declaration" else {}
+    declared: dict[str, Any] = {"secret_fields": ["qr"]}
 
     @commands.on("whatsapp.connect")
     async def connect(params: Any, ctx: Context) -> Any:
@@ -181,7 +181,7 @@ async def test_an_undelivered_secret_is_nowhere_on_the_agents_disk_and_the_comma
     server._faults.clear()
     async with started(server, tmp_path, (CommandsHandler(commands),)):
         await until(lambda: server.released == [job], "the command is given back at once")
-        again = server.add(None, kind="command.whatsapp.connect", payload=None)
+        again = command(server, "whatsapp.connect", **declared)
         await until(lambda: bool(server.results), "and done again")
     assert dict(server.results)[again]["result"] == {"state": "scan", "qr": CODE}
     assert runs == [job, again]

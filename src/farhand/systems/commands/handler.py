@@ -2,16 +2,16 @@
 
 A result with secrets in it, wrapped as such or declared so at the server, is never durable: it
 lives in this process until the server has it, and when the process ends before that, the command
-simply runs again.
+simply runs again. A secret that the server was not told of does not leave the process.
 """
 
 import asyncio
 import contextvars
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -53,10 +53,14 @@ class CommandsHandler:
 
     async def run(self, job: ClaimedJob, tools: Tools) -> ResultDraft:
         """Runs one command. Cancelled, it lets the handler stop, and takes a last result from it."""
+        return _draft(await self.outcome(job, tools), job)
+
+    async def outcome(self, job: ClaimedJob, tools: Tools) -> Outcome:
+        """What a command comes to, before it is known what of it may be told."""
         name = type_of(job.kind)
         registered = self._commands.handlers.get(name)
         if registered is None:
-            return ResultDraft(ok=False, error=self._refusal(name), retryable=False)
+            return Failed(error=self._refusal(name), retryable=False)
         slot = self._slots[name]
         if slot.locked():
             await tools.report(WAITING, f"another {name} is at work here")
@@ -71,7 +75,7 @@ class CommandsHandler:
             raise
         work.future.add_done_callback(lambda _: slot.release())
         try:
-            return _draft(await _outcome(work), job.secret_fields or ())
+            return await _outcome(work)
         finally:
             await line.close()
 
@@ -155,18 +159,31 @@ def _ended(future: "asyncio.Future[Outcome]") -> Outcome | None:
     return future.result() if future.done() and not future.cancelled() else None
 
 
-def _draft(outcome: Outcome, secret_fields: Sequence[str]) -> ResultDraft:
+def _draft(outcome: Outcome, job: ClaimedJob) -> ResultDraft:
     match outcome:
-        case Done(body=body, secret=secret):
-            result: Any = msgspec.json.decode(body)
-            if secret or (isinstance(result, dict) and not result.keys().isdisjoint(secret_fields)):
-                # Raw has no repr of what is in it, and goes out as it is.
-                return ResultDraft(ok=True, result=msgspec.Raw(body), durable=False)
-            return ResultDraft(ok=True, result=result)
+        case Done():
+            return _reported(outcome, job)
         case Failed(error=error, retryable=retryable, after_ms=after_ms):
             return ResultDraft(ok=False, error=error, retryable=retryable, retry_after_ms=after_ms)
         case Stopped():
             return ResultDraft(ok=False, cancelled=True)
+
+
+def _reported(done: Done, job: ClaimedJob) -> ResultDraft:
+    """A result; one with a secret that the server would keep in clear is not told at all."""
+    declared = frozenset(job.secret_fields or ())
+    undeclared = done.secret_fields - declared
+    if undeclared and not (done.whole and declared):
+        names = ", ".join(sorted(undeclared))
+        error = f"the result holds a secret that the server would keep in clear: {names}; add it to "
+        error += f'secret_fields of [commands."{type_of(job.kind)}"] in farhand.toml'
+        return ResultDraft(ok=False, error=error, retryable=False)
+    result: Any = msgspec.json.decode(done.body)
+    members: Iterable[str] = cast("dict[str, Any]", result) if isinstance(result, dict) else declared
+    if done.secret_fields or not declared.isdisjoint(members):
+        # Raw has no repr of what is in it, and goes out as it is.
+        return ResultDraft(ok=True, result=msgspec.Raw(done.body), durable=False)
+    return ResultDraft(ok=True, result=result)
 
 
 class _Line:

@@ -1,8 +1,9 @@
 """What a handler's run comes to, without I/O: the same for the agent and for tests."""
 
 import logging
+import secrets
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
@@ -11,15 +12,21 @@ import msgspec
 from farhand.model.secret import Secret
 from farhand.systems.commands.sdk import Cancelled, Context, Fatal, Registered, Retryable
 
+WHOLE: Final = "result"
 log: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """It worked. `body` is the result as JSON in clear; `secret` says whether it holds secrets."""
+    """It worked. `body` is the result as JSON in clear.
+
+    `secret_fields` are the members of it that hold secrets; `whole` says that it is no object
+    and has no members.
+    """
 
     body: bytes = field(repr=False)
-    secret: bool
+    secret_fields: frozenset[str]
+    whole: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,21 +64,44 @@ async def run_async(registered: Registered, params: Any, ctx: Context) -> Outcom
 
 def succeeded(result: Any) -> Outcome:
     """What a handler returned; something that JSON does not know can never be reported."""
-    found: list[object] = []
+    drawer: dict[str, Any] = {}
 
-    def reveal(value: Any) -> Any:
-        if isinstance(value, Secret):
-            found.append(value)  # pyright: ignore[reportUnknownArgumentType]  (whatever it holds)
-            return cast("Secret[Any]", value).reveal()
-        raise TypeError(f"{type(value).__module__}.{type(value).__qualname__} cannot be written as JSON")
+    def put_away(value: Any) -> str:
+        if not isinstance(value, Secret):
+            raise TypeError(f"{type(value).__module__}.{type(value).__qualname__} cannot be written as JSON")
+        # A text that occurs nowhere else stands for the secret until it is known where it lies.
+        place = secrets.token_hex(16)
+        drawer[place] = msgspec.to_builtins(cast("Secret[Any]", value).reveal(), enc_hook=put_away)
+        return place
 
     try:
-        body = msgspec.json.encode(result, enc_hook=reveal)
+        tree = msgspec.to_builtins(result, enc_hook=put_away, str_keys=True)
+        members = cast("dict[str, Any]", tree) if isinstance(tree, dict) else {WHOLE: tree}
+        fields = frozenset(name for name, value in members.items() if _holds(value, drawer))
+        body = msgspec.json.encode(_revealed(tree, drawer))
     except (TypeError, ValueError, RecursionError, OverflowError) as error:
         # Their texts name types and limits; a UnicodeEncodeError would quote the value.
         why = "text that is not UTF-8" if isinstance(error, UnicodeError) else str(error)
         return Failed(error=f"the handler's result cannot be reported: {why}", retryable=False)
-    return Done(body=body, secret=bool(found))
+    return Done(body=body, secret_fields=fields, whole=not isinstance(tree, dict))
+
+
+def _holds(value: Any, drawer: Mapping[str, Any]) -> bool:
+    if isinstance(value, str):
+        return value in drawer
+    if isinstance(value, dict):
+        return any(_holds(inner, drawer) for inner in cast("dict[str, Any]", value).values())
+    return isinstance(value, list) and any(_holds(inner, drawer) for inner in cast("list[Any]", value))
+
+
+def _revealed(value: Any, drawer: Mapping[str, Any]) -> Any:
+    if isinstance(value, str):
+        return _revealed(drawer[value], drawer) if value in drawer else value
+    if isinstance(value, dict):
+        return {name: _revealed(inner, drawer) for name, inner in cast("dict[str, Any]", value).items()}
+    if isinstance(value, list):
+        return [_revealed(inner, drawer) for inner in cast("list[Any]", value)]
+    return value
 
 
 def failed(ctx: Context, error: BaseException) -> Outcome:
