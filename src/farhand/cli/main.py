@@ -21,6 +21,7 @@ COMMANDS: Final = {
     "agent": ("farhand.cli.agent:agent", "Run or enrol the agent of this machine."),
     "print": ("farhand.cli.print_file:print_file", "Print a file."),
     "jobs": ("farhand.cli.jobs:jobs", "Look at jobs and act on them."),
+    "commands": ("farhand.cli.commands:commands", "Issue commands to agents and follow them."),
     "printers": ("farhand.cli.printers:printers", "List the printers."),
     "agents": ("farhand.cli.agents:agents", "List, approve and revoke agents."),
     "keys": ("farhand.cli.keys:keys", "Make and revoke client keys."),

@@ -350,7 +350,8 @@ def foreign(server: Server) -> str:
 
 
 @pytest.mark.parametrize(
-    ("method", "tail"), [("GET", ""), ("GET", "/events"), ("POST", "/cancel"), ("POST", "/retry")]
+    ("method", "tail"),
+    [("GET", ""), ("GET", "/events"), ("POST", "/cancel"), ("POST", "/retry"), ("POST", "/ack")],
 )
 def test_what_is_not_there_another_tenants_or_no_id_is_one_answer_to_issuers(
     server: Server, foreign: str, method: str, tail: str

@@ -1,6 +1,7 @@
 """The issuers' routes about commands."""
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 import msgspec
 
@@ -28,6 +29,7 @@ from farhand.server.job_routes import (
     submit_prepared,
     wait_for_change,
 )
+from farhand.server.principal import Principal
 from farhand.server.routes import Route
 from farhand.server.text import refuse_nul
 from farhand.systems.commands import submit
@@ -39,6 +41,7 @@ from farhand.systems.commands.views import command_event, command_view
 
 BODY_MAX: Final = 256 * 1024
 LIST_QUERY: Final = ("status", "type", "agent", "limit", "cursor")
+SECRETS: Final = "results.secret"
 _NO_STORE: Final = (b"cache-control", b"no-store")
 _cancel = msgspec.json.Decoder(CommandCancel)
 
@@ -59,6 +62,8 @@ def routes() -> list[Route]:
               replies={200: [CommandEvent]}),
         Route(method="POST", path=f"{one}/cancel", handler=cancel, grant="jobs.manage", tag="commands",
               summary="Cancel a command", request=CommandCancel, request_optional=True, replies=shown),
+        Route(method="POST", path=f"{one}/ack", handler=ack, grant="jobs.read", tag="commands",
+              summary="Say that the result has served its purpose: its secrets go", replies=shown),
         Route(method="POST", path=f"{one}/retry", handler=retry, grant="jobs.manage", tag="commands",
               summary="Issue a finished or uncertain command again", replies={201: CommandView}),
         *agent_dialect.routes(),
@@ -107,9 +112,23 @@ async def _find(context: Context, call: Call, job_id: bytes) -> Job:
     return job
 
 
-async def _view(context: Context, job: Job) -> CommandView:
+async def _view(context: Context, job: Job, secrets: Mapping[str, Any] | None = None) -> CommandView:
     agent = await context.desk.agent(job.org_id, job.lane)
-    return command_view(job, agent, _last_seen(context, agent), context.clock.now_ms())
+    return command_view(job, agent, _last_seen(context, agent), context.clock.now_ms(), secrets)
+
+
+def _sees_secrets(principal: Principal, job: Job) -> bool:
+    """Whether the secrets of a result may be shown: to the key that issued it, or by a grant."""
+    issued = principal.kind == "key" and job.submitted_by == principal.id
+    return issued or SECRETS in principal.grants
+
+
+async def _whole_view(context: Context, call: Call, job: Job) -> CommandView:
+    """The view of the one route that shows secrets, while there are some."""
+    secrets = None
+    if job.state in TERMINAL and _sees_secrets(call.principal, job):
+        secrets = await context.store.secret(job.org_id, job.id)
+    return await _view(context, job, secrets)
 
 
 def _last_seen(context: Context, agent: Agent | None) -> int | None:
@@ -125,7 +144,7 @@ async def show(context: Context, call: Call) -> None:
     wait_ms = call.prefer_wait_ms(WAIT_MAX_MS)
     job = await _find(context, call, _uuid(call))
     if wait_ms <= 0 or job.state in TERMINAL:
-        await call.json(await _view(context, job), headers=(_NO_STORE,))
+        await call.json(await _whole_view(context, call, job), headers=(_NO_STORE,))
         return
     before = status_of(job.state)
     changed = await wait_for_change(
@@ -136,7 +155,7 @@ async def show(context: Context, call: Call) -> None:
         lambda now: status_of(now.state) != before or now.state == State.UNCERTAIN,
     )
     if changed is not None:
-        await call.json(await _view(context, changed), headers=(_NO_STORE, applied(wait_ms)))
+        await call.json(await _whole_view(context, call, changed), headers=(_NO_STORE, applied(wait_ms)))
 
 
 async def listing(context: Context, call: Call) -> None:
@@ -223,6 +242,19 @@ def _in_words(problem: Problem, words: str) -> Problem:
         return problem
     status = status_of(str(problem.extra["job_state"]))
     return Problem("state-conflict", f"the command is {words.format(status)}", **problem.extra)
+
+
+async def ack(context: Context, call: Call) -> None:
+    """`POST /commands/{uuid}/ack`: the secrets of the result are gone with this reply."""
+    call.query(frozenset())
+    await call.body(BODY_MAX)
+    job = await _find(context, call, _uuid(call))
+    if not _sees_secrets(call.principal, job):
+        call.principal.require(SECRETS)
+    answer = await context.store.ack(_order(call, job))
+    if isinstance(answer, Problem):
+        raise _in_words(answer, "{}; there is nothing to acknowledge before it is over")
+    await call.json(await _view(context, job), headers=(_NO_STORE,))
 
 
 async def retry(context: Context, call: Call) -> None:
