@@ -149,19 +149,22 @@ class Context:
         """Run one scenario of `bench.stored`. Raises LoadFailed with its message."""
         return _child("bench.stored", {"scenario": scenario, **fields})
 
-    def flow(self, server: Server, mode: str, **fields: Any) -> dict[str, Any]:
-        """One closed-loop trial of the usual length.
+    def undisturbed(self, trial: "Trial") -> dict[str, Any]:
+        """Repeat a trial that shared its cores with other processes; the least disturbed one counts.
 
-        A trial that shared its two cores with other processes is repeated; the least disturbed one counts,
-        however fast it was.
+        However fast it was.
         """
-        timing = {"warm": self.options.warm, "seconds": self.options.seconds}
         tries: list[dict[str, Any]] = []
         for _ in range(1 if self.options.short else TRIES):
-            tries.append(self.load(server, "flow", mode=mode, **timing, **fields))
+            tries.append(trial())
             if tries[-1]["others_busy"] <= UNDISTURBED:
                 break
-        result = min(tries, key=lambda one: float(one["others_busy"]))
+        return min(tries, key=lambda one: float(one["others_busy"]))
+
+    def flow(self, server: Server, mode: str, **fields: Any) -> dict[str, Any]:
+        """One closed-loop trial of the usual length, repeated while it is disturbed."""
+        timing = {"warm": self.options.warm, "seconds": self.options.seconds}
+        result = self.undisturbed(lambda: self.load(server, "flow", mode=mode, **timing, **fields))
         self.say(
             f"{server.variant.name} {mode}: {result['jobs_per_s']:.0f} jobs/s, server busy"
             f" {result['server_busy']:.0%}, {result['server_cpu_us_per_job']:.0f} µs a job,"

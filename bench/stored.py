@@ -19,7 +19,7 @@ import uvloop
 from bench import messages
 from bench.callers import Caller, everyone, opened
 from bench.depth import Aged, Depth, make_aged, measure_depth
-from bench.proc import cpu_seconds, family
+from bench.proc import cpu_seconds, family, machine_seconds
 from bench.steps import NAMES
 from bench.wire import Refused
 from farhand.engine.ports import StoreFault, StoreGone
@@ -76,9 +76,11 @@ async def life(wanted: Life) -> dict[str, Any]:
         pids = family(wanted.pid) if wanted.pid is not None else []
         commits, writes = store.figures
         clock, own, theirs = time.perf_counter(), time.process_time(), cpu_seconds(pids)
+        machine = machine_seconds()
         await _watch(tasks, wanted.seconds)
         took = time.perf_counter() - clock
         own, theirs = time.process_time() - own, cpu_seconds(pids) - theirs
+        others = max(0.0, machine_seconds() - machine - own - theirs)
         commits, writes = store.figures[0] - commits, store.figures[1] - writes
         stopping = True
         await asyncio.gather(*tasks)
@@ -91,6 +93,7 @@ async def life(wanted: Life) -> dict[str, Any]:
         "commits_per_s": round(commits / took, 1),
         "cpu_us_per_job": round(own / jobs * 1e6, 1),
         "database_cpu_us_per_job": round(theirs / jobs * 1e6, 1),
+        "others_busy": round(others / took, 3),
     }
 
 

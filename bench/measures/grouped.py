@@ -45,13 +45,12 @@ def run(context: Context) -> Measure:
 
 def _on_sqlite(context: Context, *, solo: bool) -> Trial:
     def trial() -> dict[str, Any]:
+        # A fresh file for each trial: none inherits what another one left.
         with context.folder() as folder:
             url = f"sqlite:///{folder / 'store.db'}"
-            return _told(
-                context, "SQLite", solo, context.stored("life", url=url, solo=solo, **_timing(context))
-            )
+            return context.stored("life", url=url, solo=solo, **_timing(context))
 
-    return trial
+    return lambda: _told(context, "SQLite", solo, context.undisturbed(trial))
 
 
 def _on_postgres(context: Context, server: Postgres, *, solo: bool) -> Trial:
@@ -61,11 +60,11 @@ def _on_postgres(context: Context, server: Postgres, *, solo: bool) -> Trial:
         name = server.create()
         fields = {"solo": solo, "writers": POOL if solo else None, "pid": server.pid, **_timing(context)}
         try:
-            return _told(context, "PostgreSQL", solo, context.stored("life", url=server.url(name), **fields))
+            return context.stored("life", url=server.url(name), **fields)
         finally:
             server.drop(name)
 
-    return trial
+    return lambda: _told(context, "PostgreSQL", solo, context.undisturbed(trial))
 
 
 def _timing(context: Context) -> dict[str, Any]:
@@ -78,7 +77,7 @@ def _told(context: Context, where: str, solo: bool, result: dict[str, Any]) -> d
     context.say(
         f"{where} {'one by one' if solo else 'grouped'}: {result['jobs_per_s']:.0f} jobs/s,"
         f" {result['requests_per_commit']:.0f} requests a commit, {result['cpu_us_per_job']:.0f}"
-        f" + {result['database_cpu_us_per_job']:.0f} µs a job"
+        f" + {result['database_cpu_us_per_job']:.0f} µs a job, others {result['others_busy']:.0%}"
     )
     return result
 
