@@ -122,6 +122,9 @@ class Call:
 
     async def is_gone(self) -> bool:
         """Whether the client is known to have hung up by now."""
+        exchange = self.scope.get("exchange")
+        if exchange is not None:
+            return bool(exchange.disconnected)
         gone = asyncio.ensure_future(self.disconnected())
         await asyncio.sleep(0)
         gone.cancel()
@@ -139,6 +142,9 @@ class Call:
         self.status = status
         length = (b"content-length", b"%d" % len(body))
         lines = [length, *headers] if status == HTTPStatus.NO_CONTENT else [content, length, *headers]
+        exchange = self.scope.get("exchange")
+        if exchange is not None and exchange.answer(status, lines, body):
+            return
         await self.send({"type": "http.response.start", "status": status, "headers": lines})
         await self.send({"type": "http.response.body", "body": body})
 

@@ -53,6 +53,7 @@ class Exchange:
         done: Callable[[], None],
     ) -> None:
         self.scope = scope
+        scope["exchange"] = self
         self.body = bytearray()
         self.more_body = True
         self.disconnected = False
@@ -77,6 +78,9 @@ class Exchange:
             log.exception("request_broke_off")
             self._transport.close()
             return
+        finally:
+            # The two would keep each other alive until the collector comes by.
+            self.scope.pop("exchange", None)
         if not self.response_complete and not self.disconnected:
             self._transport.close()
 
@@ -112,6 +116,14 @@ class Exchange:
             self._begin(message["status"], message["headers"])
         else:
             self._write(message.get("body", b""), more=message.get("more_body", False))
+
+    def answer(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> bool:
+        """Write a whole reply at once; False when it has to go the slow way."""
+        if self._flow.write_paused or self.disconnected:
+            return False
+        self._begin(status, headers)
+        self._write(body, more=False)
+        return True
 
     def _begin(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
         if self.response_started:
