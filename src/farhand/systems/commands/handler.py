@@ -7,8 +7,9 @@ simply runs again. A secret that the server was not told of does not leave the p
 
 import asyncio
 import contextvars
+import logging
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, cast
@@ -20,10 +21,11 @@ from farhand.protocol.agent import ClaimedJob, PrinterInfo
 from farhand.systems.commands.kind import FAMILY, type_of
 from farhand.systems.commands.loading import from_section
 from farhand.systems.commands.outcome import Done, Failed, Outcome, Stopped, run_async, run_sync
-from farhand.systems.commands.sdk import Commands, Context, Registered, Voice, close
+from farhand.systems.commands.sdk import Commands, Context, Registered, Voice
 
 WAITING: Final = "waiting"
 EXPLAINED_MAX: Final = 20
+log: Final = logging.getLogger(__name__)
 
 
 def from_setup(setup: Setup) -> "CommandsHandler":
@@ -84,8 +86,14 @@ class CommandsHandler:
         return ResultDraft(ok=False, error="the agent stopped while it was at work", retryable=True)
 
     async def aclose(self) -> None:
-        """Frees the providers."""
-        await close(self._commands)
+        """Frees the providers, each whatever became of the others."""
+        for function in self._commands.closing:
+            try:
+                freed = function()
+                if isinstance(freed, Awaitable):
+                    await freed
+            except Exception as error:
+                log.error("provider_not_freed", extra={"error": type(error).__name__})
 
     def _refusal(self, name: str) -> str:
         known = sorted(self._commands.handlers)

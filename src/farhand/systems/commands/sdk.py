@@ -12,7 +12,7 @@ A handler must be safe to run twice: a command whose result never arrived comes 
 import inspect
 import re
 import threading
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
@@ -178,20 +178,3 @@ def _check_signature(type: str, function: Function) -> None:
         inspect.signature(function).bind({}, None)
     except (TypeError, ValueError) as error:
         raise RegistryError(f"{type}: a handler takes (params, ctx): {error}") from error
-
-
-async def close(commands: Commands) -> None:
-    """Calls everything registered with `on_close`, also after one of them failed.
-
-    Raises what the first of the failed ones raised.
-    """
-    failure: Exception | None = None
-    for function in commands.closing:
-        try:
-            done = function()
-            if isinstance(done, Awaitable):
-                await done
-        except Exception as error:
-            failure = failure or error
-    if failure is not None:
-        raise failure
