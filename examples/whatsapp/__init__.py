@@ -1,0 +1,1 @@
+"""Linking a WhatsApp account from a web page, through a queue of commands."""
