@@ -60,8 +60,8 @@ def issue_command(
     """Write down a command for an agent, by its name or id.
 
     \b
-    Exit codes with --wait: 0 completed, 1 failed, 2 wrong command line, 3 cancelled,
-    4 expired, 5 uncertain, 6 timeout.
+    Exit codes with --wait: 0 completed, 1 failed, 2 wrong command line,
+    3 cancelled, 4 expired, 5 uncertain, 6 timeout.
     """
     params = parse_params(pairs, text)
     with session.client() as client:
