@@ -240,8 +240,8 @@ MUTANTS = (
     _m(
         "nobody looks at a lost lease",
         "engine/case.py",
-        "        limits = [a.lease_until for a in self.open_attempts()]\n",
-        "        limits = [a.lease_until + 10**9 for a in self.open_attempts()]\n",
+        "        limits = [a.lease_until for a in still_open]\n",
+        "        limits = [a.lease_until + 10**9 for a in still_open]\n",
         "machine",
     ),
     _m(

@@ -1,9 +1,12 @@
 """Every verb in every state: the store accepts exactly what the transition table accepts."""
 
+import pytest
+
 from farhand.testing.conformance import walk
 from farhand.testing.factories import Scene
 
 
+@pytest.mark.timeout(240)
 async def test_the_store_accepts_exactly_what_the_table_accepts(scene: Scene) -> None:
     record = walk.Record()
     for name in walk.WAYS:

@@ -12,7 +12,8 @@ from farhand.testing.conformance.spots import WAYS, Spot, reach
 from farhand.testing.factories import ORG, Snapshot, granted
 
 Deed = Callable[[Spot], Awaitable[object]]
-DEEDS: list[tuple[Verb, str, Deed]] = []
+# Each with the number of attempts without which it has nothing to work on.
+DEEDS: list[tuple[Verb, str, Deed, int]] = []
 # A deed that found nothing to do on, say because the job was never handed out.
 IDLE = object()
 
@@ -21,7 +22,7 @@ def deed(verb: Verb) -> Callable[[Deed], Deed]:
     """Register a way to try a verb."""
 
     def register(function: Deed) -> Deed:
-        DEEDS.append((verb, function.__name__, function))
+        DEEDS.append((verb, function.__name__, function, 0))
         return function
 
     return register
@@ -31,13 +32,13 @@ def each_claim(verb: Verb, name: str, act: Callable[[Spot, Claimed], Awaitable[o
     """Try a verb under the token of the newest attempt and under that of the first."""
 
     async def by_newest(spot: Spot) -> object:
-        return await act(spot, spot.newest) if spot.claims else IDLE
+        return await act(spot, spot.newest)
 
     async def by_first(spot: Spot) -> object:
-        return await act(spot, spot.claims[0]) if len(spot.claims) > 1 else IDLE
+        return await act(spot, spot.claims[0])
 
-    DEEDS.append((verb, f"{name} by the newest", by_newest))
-    DEEDS.append((verb, f"{name} by the first", by_first))
+    DEEDS.append((verb, f"{name} by the newest", by_newest, 1))
+    DEEDS.append((verb, f"{name} by the first", by_first, 2))
 
 
 @deed(Verb.SUBMIT)
@@ -214,7 +215,10 @@ def compare(record: Record, before: Snapshot, after: Snapshot, verb: Verb, answe
 
 async def walk_from(spot_name: str, record: Record, scene_of: Callable[[], Awaitable[Spot]]) -> None:
     """Try every deed from one way into a state."""
-    for verb, name, act in DEEDS:
+    claims = len((await scene_of()).claims)
+    for verb, name, act, needed in DEEDS:
+        if claims < needed:
+            continue
         spot = await scene_of()
         before = await spot.scene.snapshot(spot.job_id)
         for event in before.events:
