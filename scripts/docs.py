@@ -25,13 +25,14 @@ from farhand.cli.main import main as cli
 from farhand.engine.registry import AGENT_GRANTS, CLIENT_GRANTS
 from farhand.model.errors import CODES
 from farhand.model.job import State
-from farhand.model.policy import Policy
+from farhand.model.policy import COMMAND, Policy
 from farhand.model.transitions import TRANSITIONS, diagram
 from farhand.protocol.client import PrintOptions
 from farhand.server import api
 from farhand.server.config import ServerConfig
 from farhand.server.routes import Route
 from farhand.systems import find_systems, load
+from farhand.systems.commands.declare import FIELDS, SCHEMA
 from farhand.systems.printing.settings import PrintingSettings
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -300,7 +301,7 @@ def grants(argument: str, body: str) -> str:
     for grant in (*CLIENT_GRANTS, *AGENT_GRANTS):
         holder = "an agent" if grant in AGENT_GRANTS else "a client key"
         asking = [f"`{one.method} {one.path}`" for one in all_routes() if one.grant == grant]
-        rows.append((f"`{grant}`", holder, ", ".join(asking) or "none yet"))
+        rows.append((f"`{grant}`", holder, ", ".join(asking) or "–"))
     return _table(("grant", "held by", "routes", "meaning"), rows, body)
 
 
@@ -332,6 +333,16 @@ def policies(argument: str, body: str) -> str:
     ]
     head = ("field", "takes", *(", ".join(kinds) for kinds in columns.values()), "meaning")
     return _table(head, rows, body)
+
+
+def command_policy(argument: str, body: str) -> str:
+    """The fields that a command type may set and what they are without."""
+    hints = typing.get_type_hints(Policy)
+    rows: list[tuple[str, ...]] = [
+        (f"`{name}`", _kind_words(hints[name]), _measured(name, getattr(COMMAND, name))) for name in FIELDS
+    ]
+    rows.append((f"`{SCHEMA}`", "table", "–"))
+    return _table(("field", "takes", "default", "meaning"), rows, body)
 
 
 def _fields(cls: type, skipped: tuple[str, ...], body: str, *, none: str) -> str:
@@ -392,6 +403,7 @@ def help_text(argument: str, body: str) -> str:
 GENERATORS: Final[dict[str, Generator]] = {
     "agent-settings": agent_settings,
     "code": code,
+    "command-policy": command_policy,
     "grants": grants,
     "help": help_text,
     "message": message,

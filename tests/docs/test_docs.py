@@ -15,9 +15,10 @@ from farhand.model.errors import CODES
 from farhand.model.job import Evidence, State, Verb
 from farhand.protocol import DIRECTIVES, PRINT_TYPES
 from farhand.protocol.client import PrintOptions
+from farhand.protocol.commands import STATUSES
 from farhand.server import config as server_config
 from farhand.server.serve import system_policies
-from farhand.systems import find_systems
+from farhand.systems import configured, find_systems, load, tables_of
 from farhand.systems.printing.settings import read_settings
 from scripts import docs as generator
 from scripts.docs import BLOCK, ROOT, all_routes, commands, messages
@@ -25,7 +26,9 @@ from tests.docs.pages import Page, all_pages, doc, page
 
 SRC = ROOT / "src" / "farhand"
 PAGES = [pytest.param(entry, id=entry.name) for entry in all_pages()]
-FIELD_TABLES = ("message", "policies", "settings", "agent-settings", "printing-settings", "grants")
+FIELD_TABLES = (
+    *("message", "policies", "command-policy", "settings", "agent-settings", "printing-settings", "grants"),
+)
 
 
 def missing(words: Any, place: Page) -> list[str]:
@@ -75,6 +78,7 @@ def test_every_command_has_a_section_with_its_help() -> None:
         pytest.param(tuple(Verb), "concepts", id="verbs"),
         pytest.param(tuple(Evidence), "concepts", id="evidence"),
         pytest.param(DIRECTIVES, "protocol", id="directives"),
+        pytest.param(STATUSES, "systems/commands", id="statuses"),
         pytest.param(sorted(FETCH_CODES), "security", id="fetch codes"),
         pytest.param(tuple(PRINT_TYPES), "systems/printing", id="print types"),
         pytest.param(PrintOptions.__struct_fields__, "systems/printing", id="print options"),
@@ -92,6 +96,7 @@ def test_every_word_has_a_row(words: tuple[str, ...], name: str) -> None:
         ("settings", "operations"),
         ("agent-settings", "operations"),
         ("printing-settings", "systems/printing"),
+        ("command-policy", "systems/commands"),
         ("grants", "security"),
         ("state-diagram", "concepts"),
         ("transitions", "concepts"),
@@ -136,7 +141,7 @@ def test_what_people_wrote_is_kept_and_rows_that_are_gone_are_dropped() -> None:
 
 def test_log_words_have_a_row() -> None:
     words: set[str] = set()
-    for room in ("server", "agent", "storage"):
+    for room in ("server", "agent", "storage", "systems"):
         for path in (SRC / room).rglob("*.py"):
             found = re.findall(r'\blog\.(?:info|warning|error|exception)\(\s*"([\w.-]+)', path.read_text())
             words.update(word.rstrip(".:") for word in found)
@@ -147,9 +152,9 @@ def test_log_words_have_a_row() -> None:
 def test_audited_actions_have_a_row() -> None:
     actions: set[str] = set()
     for path in (SRC / "storage").glob("*.py"):
-        actions.update(re.findall(r'"((?:agents|keys)\.[a-z]+)"', path.read_text()))
+        actions.update(re.findall(r'"((?:agents|keys|results)\.[a-z]+)"', path.read_text()))
     actions |= {f"agents.{state}" for state in ("paused", "draining", "active")}
-    assert {"keys.create", "agents.revoke"} <= actions
+    assert {"keys.create", "agents.revoke", "results.ack"} <= actions
     assert missing(sorted(actions), doc("security")) == []
 
 
@@ -210,16 +215,25 @@ def test_settings_shown_are_settings_there_are(tmp_path: Path) -> None:
     for entry in all_pages():
         for block in entry.blocks("toml"):
             table = tomllib.loads(block)
-            if table.keys() & {"server", "policy"} and isinstance(table.get("server", {}), dict):
+            if is_for_the_server(table):
                 path = tmp_path / "farhand.toml"
                 path.write_text(block)
-                settings = server_config.load(path, {})
-                server_config.policies(system_policies(find_systems(())), settings)
+                systems = find_systems(())
+                settings = server_config.load(path, {}, tables=tables_of(systems))
+                systems = configured(systems, settings.sections, load)
+                server_config.policies(system_policies(systems), settings)
                 seen |= table.keys()
             if "printing" in table:
                 read_settings(table["printing"], tmp_path)
                 seen.add("printing")
-    assert seen == {"server", "policy", "printing"}
+    assert seen == {"server", "policy", "commands", "printing"}
+
+
+def is_for_the_server(table: dict[str, Any]) -> bool:
+    """Whether it is of farhand.toml: in agent.toml `server` is a text and `[commands]` names handlers."""
+    if not isinstance(table.get("server", {}), dict) or "handlers" in table.get("commands", {}):
+        return False
+    return bool(table.keys() & {"server", "policy", "commands"})
 
 
 @pytest.mark.parametrize("entry", PAGES)

@@ -81,6 +81,38 @@ def test_the_commands_of_the_readme_print_a_label(
     assert json.loads((tmp_path / "again.json").read_text())["id"] == ended["id"]
 
 
+@pytest.mark.timeout(120)
+def test_the_door_of_the_documentation_gives_out_its_code(
+    shell: "subprocess.Popen[str]", tmp_path: Path, port: int
+) -> None:
+    if shutil.which("curl") is None:
+        pytest.skip("curl is not installed")
+    text = doc("systems/commands").text
+    files = dict(FILE.findall(text))
+    assert list(files) == ["farhand.toml", "door.py", "issue.py"]
+    for name, content in files.items():
+        (tmp_path / name).write_text(content)
+    script = dict(EXAMPLE.findall(text))["door"].replace("8631", str(port))
+    script = script.replace("--config farhand.toml &", f"--config farhand.toml --port {port} >serve.log &")
+    script = script.replace("door:build &", "door:build >agent.log 2>&1 &")
+    script = script.replace("issue.py 17", "issue.py 17 >code.txt")
+    script = script.replace("issue.py mine", "issue.py mine 2>refused.txt").replace("list", "list >list.txt")
+    assert shell.stdin is not None
+    shell.stdin.write(script + "\ntouch finished\n")
+    shell.stdin.flush()
+
+    wait_until((tmp_path / "finished").exists, "the end of the commands", seconds=90)
+    code = re.fullmatch(r"Booking 17, front door: (\d{6})\n", (tmp_path / "code.txt").read_text())
+    assert code is not None, (tmp_path / "errors.log").read_text()
+    refused = (tmp_path / "refused.txt").read_text()
+    assert "Attempt 1 failed for good: the lock knows no such booking" in refused
+    listed = (tmp_path / "list.txt").read_text()
+    assert listed.count("door.code") == 2
+    assert "completed" in listed
+    assert "failed" in listed
+    assert code[1] not in (tmp_path / "serve.log").read_text() + (tmp_path / "agent.log").read_text()
+
+
 def test_every_metric_has_a_row(tmp_path: Path) -> None:
     with farhand_server(tmp_path) as server:
         wait_until(lambda: "farhand_commits" in metrics(server), "the figures")
