@@ -391,6 +391,17 @@ def transitions(argument: str, body: str) -> str:
     return "\n".join(lines)
 
 
+def decisions(argument: str, body: str) -> str:
+    """The decisions in docs/adr, by number and title."""
+    lines = ["| | |", "|---|---|"]
+    for path in sorted((ROOT / "docs" / "adr").glob("[0-9]*.md")):
+        number, _, title = (
+            path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ").partition(" ")
+        )
+        lines.append(f"| [{number}]({path.name}) | {title} |")
+    return "\n".join(lines)
+
+
 def help_text(argument: str, body: str) -> str:
     """What `--help` says."""
     command = commands()[argument]
@@ -404,6 +415,7 @@ GENERATORS: Final[dict[str, Generator]] = {
     "agent-settings": agent_settings,
     "code": code,
     "command-policy": command_policy,
+    "decisions": decisions,
     "grants": grants,
     "help": help_text,
     "message": message,

@@ -101,6 +101,7 @@ def test_every_word_has_a_row(words: tuple[str, ...], name: str) -> None:
         ("state-diagram", "concepts"),
         ("transitions", "concepts"),
         ("routes", "protocol"),
+        ("decisions", "adr/README"),
     ],
 )
 def test_each_generated_table_stands_in_its_place(block: str, name: str) -> None:
