@@ -14,14 +14,17 @@ from farhand.engine.attempt import Report
 from farhand.engine.requests import Act, Claim, Claimed, Settle, Submit, Submitted
 from farhand.model.clock import Clock, SystemClock
 from farhand.model.errors import Problem
+from farhand.model.ids import id_text
 from farhand.model.job import Actor, Dialect, Submission
-from farhand.model.policy import PRINT, Policy
+from farhand.model.policy import COMMAND, PRINT, Policy
 from farhand.storage.database import Database
 from farhand.storage.postgres import PostgresDatabase
 from farhand.storage.sqlite import SqliteDatabase
 from farhand.storage.store import Store
+from farhand.systems.commands.kind import FAMILY, kind_of
 
 ORG = 1
+COMMAND_KIND = kind_of("whatsapp.status")
 CLIENT = Actor(kind="root")
 T = TypeVar("T")
 
@@ -124,6 +127,56 @@ class Caller:
         job_id = (await self.claim()).job.id
         await self.start(job_id)
         await self.settle(job_id)
+
+
+@dataclass(slots=True, kw_only=True)
+class CommandCaller(Caller):
+    """One issuer of commands and its agent, whose lane is the agent's own; a claim is the start.
+
+    With `guarded` the active key is set as the server sets it: one live command per agent and type.
+    """
+
+    policy: Policy = COMMAND
+    guarded: bool = False
+    report: Report = field(
+        default_factory=lambda: Report(ok=True, digest=secrets.token_bytes(32), result=messages.RESULT)
+    )
+
+    def __post_init__(self) -> None:
+        self.lane = self.agent
+
+    async def submit(self, payload: bytes = b"", **fields: Any) -> bytes:
+        """Write down a command; its id. It has parameters and no payload."""
+        active = self.policy.active_key if self.guarded else None
+        submission = Submission(
+            org_id=ORG,
+            kind=COMMAND_KIND,
+            lane=self.lane,
+            agent_id=self.agent,
+            params=messages.PARAMS,
+            active_key=None
+            if active is None
+            else active.format(agent=id_text(self.agent), kind=COMMAND_KIND),
+            actor=CLIENT,
+            **fields,
+        )
+        done: Submitted = granted(await self.store.submit(Submit(submission=submission, policy=self.policy)))
+        return done.job_id
+
+    async def claim(self) -> Claimed:
+        """Collect the command. Raises Refused when there is none."""
+        request = Claim(org_id=ORG, agent_id=self.agent, lanes=(self.lane,), dialect=Dialect.SEED, begin=True)
+        claimed = await self.store.claim(request)
+        if len(claimed) != 1:
+            raise Refused(f"a claim of one command got {len(claimed)}")
+        return claimed[0]
+
+    def act(self, job_id: bytes) -> Act:
+        """The agent means its open attempt, of a command and nothing else."""
+        return Act(org_id=ORG, job_id=job_id, agent_id=self.agent, family=FAMILY)
+
+    async def start(self, job_id: bytes) -> None:
+        """Nothing is left to do: the claim was the start."""
 
 
 async def everyone(callers: list[Caller], step: Callable[[Caller], Awaitable[object]]) -> None:

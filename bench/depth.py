@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from bench.callers import ORG, Caller, everyone, opened
+from bench.callers import ORG, Caller, CommandCaller, everyone, opened
 from bench.wire import Refused
 from farhand.model.job import Attempt, Job
 from farhand.storage.statements import columns
@@ -34,10 +34,14 @@ class Place(msgspec.Struct, kw_only=True):
 
 
 class Depth(msgspec.Struct, kw_only=True, tag_field="scenario", tag="depth"):
-    """Claims in turn from each place, before and after the database gathered statistics."""
+    """Claims in turn from each place, before and after the database gathered statistics.
+
+    Of print jobs, or of commands.
+    """
 
     places: list[Place]
     claims: int
+    commands: bool = False
 
 
 class Aged(msgspec.Struct, kw_only=True, tag_field="scenario", tag="aged"):
@@ -73,7 +77,8 @@ async def measure_depth(wanted: Depth) -> dict[str, Any]:
         filled: dict[str, float] = {}
         for place in wanted.places:
             store = await stack.enter_async_context(opened(place.url))
-            callers = [Caller(store=store) for _ in range(LANES)]
+            kind = CommandCaller if wanted.commands else Caller
+            callers: list[Caller] = [kind(store=store) for _ in range(LANES)]
             started = time.perf_counter()
             await _fill(store, place, callers)
             filled[place.name] = round(time.perf_counter() - started, 1)
@@ -81,7 +86,7 @@ async def measure_depth(wanted: Depth) -> dict[str, Any]:
             scenes[place.name] = (Timed(store), callers)
         bare = await _rounds(wanted, scenes)
         for store in stores:
-            await _execute(store, "ANALYZE")
+            await execute(store, "ANALYZE")
         analysed = await _rounds(wanted, scenes)
     return {"fill_s": filled, "claim_us": {"bare": bare, "analysed": analysed}}
 
@@ -94,7 +99,7 @@ async def make_aged(wanted: Aged) -> dict[str, Any]:
         await _copy(store, wanted.finished, with_history=True)
         now = store.clock.now_ms()
         prune_at = now - 1 if wanted.prunable else now + 86_400_000
-        await _execute(store, f"UPDATE jobs SET prune_at = {prune_at} WHERE prune_at IS NOT NULL")
+        await execute(store, f"UPDATE jobs SET prune_at = {prune_at} WHERE prune_at IS NOT NULL")
         async with store.database.transaction() as tx:
             counted = {"slot": store.database.slot, "org_id": ORG, "kind": "print.raw", "state": "done"}
             await tx.run("add_count", {**counted, "delta": wanted.finished, "now": now})
@@ -148,7 +153,7 @@ async def _fill(store: Store, place: Place, callers: list[Caller]) -> None:
         await _copy(store, place.finished, with_history=True)
     await everyone(callers, lambda caller: caller.submit())
     await _copy(store, max(place.queued, READY), with_history=False)
-    (counted,) = await _execute(store, "SELECT COUNT(*) FROM jobs WHERE state = 'queued'")
+    (counted,) = await execute(store, "SELECT COUNT(*) FROM jobs WHERE state = 'queued'")
     if counted[0] != max(place.queued, READY) + LANES:
         raise Refused(f"{counted[0]} jobs are queued in {place.name}")
 
@@ -189,7 +194,7 @@ async def _copy(store: Store, count: int, *, with_history: bool) -> None:
         statements.append(_copying("attempts", f"job_seq, {_ATTEMPTS}", f"c.new, {_ATTEMPTS}", "job_seq"))
     if shared:
         statements.append("SELECT setval(pg_get_serial_sequence('jobs', 'seq'), MAX(seq)) FROM jobs")
-    await _execute(store, *statements, "DROP TABLE copied", "DROP TABLE pattern")
+    await execute(store, *statements, "DROP TABLE copied", "DROP TABLE pattern")
 
 
 def _copying(table: str, into: str, values: str, key: str) -> str:
@@ -199,7 +204,7 @@ def _copying(table: str, into: str, values: str, key: str) -> str:
     )
 
 
-async def _execute(store: Store, *statements: str) -> Sequence[Sequence[Any]]:
+async def execute(store: Store, *statements: str) -> Sequence[Sequence[Any]]:
     """Run statements that are not the product's on its own writing connection; the rows of the last."""
     rows: Sequence[Sequence[Any]] = []
     async with store.database.transaction() as tx:

@@ -116,3 +116,5 @@ LABEL = (
     b"^FO40,120^BCN,120,Y,N,N^FD0123456789AB^FS^XZ" + b" " * 36
 )
 CONTENT = base64.b64encode(LABEL).decode()
+PARAMS = '{"instance":"customer-4711","number":"491701234567"}'
+RESULT = '{"state":"open","profile":"Customer 4711"}'

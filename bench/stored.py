@@ -18,6 +18,7 @@ import uvloop
 
 from bench import messages
 from bench.callers import Caller, everyone, opened
+from bench.commands import Against, Trail, measure_against, measure_trail
 from bench.depth import Aged, Depth, make_aged, measure_depth
 from bench.proc import cpu_seconds, family, machine_seconds
 from bench.steps import NAMES
@@ -191,7 +192,10 @@ def _tables(path: Path, jobs: int) -> dict[str, float]:
         connection.close()
 
 
-async def perform(wanted: Life | Steps | Size | Depth | Aged) -> dict[str, Any]:
+Scenario = Life | Steps | Size | Depth | Aged | Against | Trail
+
+
+async def perform(wanted: Scenario) -> dict[str, Any]:
     """Run the scenario that was asked for."""
     match wanted:
         case Life():
@@ -204,13 +208,17 @@ async def perform(wanted: Life | Steps | Size | Depth | Aged) -> dict[str, Any]:
             return await measure_depth(wanted)
         case Aged():
             return await make_aged(wanted)
+        case Against():
+            return await measure_against(wanted)
+        case Trail():
+            return await measure_trail(wanted)
 
 
 def main() -> int:
     """Read the scenario from the first argument, run it, print its result."""
     # The parent keeps to one core; here the thread that commits, or the database, needs the other.
     os.sched_setaffinity(0, range(os.cpu_count() or 1))
-    wanted = msgspec.json.decode(sys.argv[1], type=Life | Steps | Size | Depth | Aged)
+    wanted = msgspec.json.decode(sys.argv[1], type=Scenario)
     try:
         result = uvloop.run(perform(wanted))
     except (Refused, StoreFault, StoreGone) as error:
