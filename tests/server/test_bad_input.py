@@ -52,6 +52,7 @@ def fitting(route: Route, machine: Machine) -> dict[str, Any]:
         "IssueRequest": {"name": str(uuid.uuid4())},
         "ApproveRequest": {"without_code": True},
         "GrantsRequest": {"grants": ["agent.work"]},
+        "SigningRequest": {"public_key": None},
         "KeyRequest": {"name": str(uuid.uuid4()), "grants": []},
     }
     assert route.request is not None

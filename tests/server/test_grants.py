@@ -69,6 +69,7 @@ def fitting(route: Route) -> Any:
         "IssueRequest": {"name": str(uuid.uuid4())},
         "ApproveRequest": {"without_code": True},
         "GrantsRequest": {"grants": ["agent.work"]},
+        "SigningRequest": {"public_key": None},
         "KeyRequest": {"name": str(uuid.uuid4()), "grants": []},
     }
     if route.request is None or route.method == "GET":
@@ -91,7 +92,7 @@ def make_foreign(server: Server) -> tuple[dict[str, str], str]:
             "id": agent.bytes, "org_id": 2, "name": "theirs", "live_name": "theirs", "dialect": "native",
             "state": "active", "grants": json.dumps(list(AGENT_GRANTS)), "capabilities": 0,
             "code_digest": None, "code_expires_at": None, "code_tries": 0, "first_seen_at": now,
-            "created_at": now,
+            "created_at": now, "public_key": None, "signing": 0,
         },
     )  # fmt: skip
     agent_key = {

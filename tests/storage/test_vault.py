@@ -1,14 +1,12 @@
 """Keys of secrets: on disk before what they seal, gone after it, and nothing readable is left."""
 
-import base64
 import dataclasses
 import json
 import os
 import secrets
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from urllib.parse import quote
 
 import pytest
 
@@ -27,6 +25,7 @@ from farhand.testing.conformance.secrets import KIND, POLICY, TTL_MS, reported
 from farhand.testing.factories import ORG, Scene, granted
 from tests.peers.postgres import PostgresServer
 from tests.storage.conftest import connect, raw
+from tests.traces import contents, files_with
 
 JOB = b"j" * 16
 SPACE = "d" * 32
@@ -217,35 +216,6 @@ async def test_a_settle_whose_key_cannot_be_kept_changes_nothing(
     granted(await scene.settle(claimed, result=result))
     assert await store.secret(ORG, claimed.job.id) == {"qr_code": "2@abc"}
     await store.close()
-
-
-def forms(text: str) -> list[bytes]:
-    """The ways in which a text may lie in a file."""
-    plain = text.encode()
-    found = {plain, json.dumps(text)[1:-1].encode(), quote(text).encode(), quote(text, safe="").encode()}
-    found |= {plain.hex().encode(), plain.hex().upper().encode(), repr(text)[1:-1].encode()}
-    for shift in range(3):
-        # Without the characters at both ends that depend on what stands beside it.
-        coded = base64.b64encode(bytes(shift) + plain)[4:-4]
-        found |= {coded, coded.translate(bytes.maketrans(b"+/", b"-_"))}
-    assert all(len(form) >= 16 for form in found)
-    return sorted(found)
-
-
-def files_with(folders: list[Path], text: str) -> list[str]:
-    """The files that hold a text in whatever form."""
-    wanted = forms(text)
-    return sorted({path.name for path, data in contents(folders) if any(form in data for form in wanted)})
-
-
-def contents(folders: list[Path]) -> Iterator[tuple[Path, bytes]]:
-    for folder in folders:
-        for path in folder.rglob("*"):
-            try:
-                if path.is_file():
-                    yield path, path.read_bytes()
-            except FileNotFoundError:
-                continue
 
 
 @pytest.mark.parametrize("kind", ["sqlite-alone", "postgres"])

@@ -19,6 +19,8 @@ _KEYS: Final = (
     "server",
     "key",
     "key_file",
+    "signing_key",
+    "signing_key_file",
     "name",
     "data",
     "ca_file",
@@ -38,7 +40,9 @@ class AgentConfig:
     """What an agent needs to know. `sections` are the tables of the systems, unchecked here.
 
     `folder` is where relative paths of the sections start. `describe_every_ms` is how often
-    devices are looked at anew; `stop_grace_ms` how long a stop waits for devices at work.
+    devices are looked at anew; `stop_grace_ms` how long a stop waits for devices at work. With
+    `signing_key` or `signing_key_file` every request is signed, and the key itself is sent only
+    to register.
     """
 
     server: str
@@ -47,6 +51,8 @@ class AgentConfig:
     folder: Path
     key: str | None = field(default=None, repr=False)
     key_file: Path | None = None
+    signing_key: str | None = field(default=None, repr=False)
+    signing_key_file: Path | None = None
     ca_file: Path | None = None
     describe_every_ms: int = 30_000
     stop_grace_ms: int = 30_000
@@ -72,7 +78,7 @@ def load_config(
     for key in flat:
         if key not in _KEYS:
             raise ConfigError(f"agent.toml: unknown setting {key!r}{suggest(key, (*_KEYS, 'printing'))}")
-    if path is not None and "key" in flat:
+    if path is not None and not flat.keys().isdisjoint(("key", "signing_key")):
         check_private(path, "it holds the agent's key")
     flat |= {key: value for key, value in (overrides or {}).items() if value is not None}
     if environ.get(KEY_VARIABLE):
@@ -85,6 +91,8 @@ def load_config(
         folder=folder,
         key=_key(_text(flat, "key"), "key"),
         key_file=key_file,
+        signing_key=_text(flat, "signing_key"),
+        signing_key_file=_path(flat, "signing_key_file", folder),
         ca_file=_path(flat, "ca_file", folder),
         describe_every_ms=_duration(flat, "describe_every_ms", 30_000),
         stop_grace_ms=_duration(flat, "stop_grace_ms", 30_000),

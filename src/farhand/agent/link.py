@@ -14,6 +14,7 @@ import msgspec
 from farhand import __version__
 from farhand.agent.config import ConfigError
 from farhand.agent.errors import NoAnswer, Pending, Refused, ShutOut, Stale
+from farhand.agent.signing import Signer
 from farhand.protocol import PROTOCOL, PROTOCOL_HEADER
 from farhand.protocol.agent import (
     ClaimReply,
@@ -27,6 +28,7 @@ from farhand.protocol.agent import (
     ResultRequest,
     StateReply,
 )
+from farhand.protocol.signing import NEW_AGENT
 from farhand.protocol.wire import encode
 
 CONNECT_MS: Final = 10_000
@@ -34,6 +36,7 @@ ANSWER_MS: Final = 15_000
 STALL_MS: Final = 30_000
 REPLY_BYTES_MAX: Final = 64 * 1024 * 1024
 RETRY_AFTER_MAX_MS: Final = 600_000
+REGISTER: Final = "/agent/register"
 
 R = TypeVar("R")
 
@@ -51,7 +54,8 @@ class Link:
     Raises the errors of `farhand.agent.errors`. What cannot be read (a proxy's page, with
     whatever status) is NoAnswer, so that only the server itself can stop an agent. A reply is
     given up `answer_ms` after the server should have sent it, a download after `stall_ms`
-    without a byte.
+    without a byte. With a `signer` every request is signed in the agent's name, so that before
+    the registration, whose reply tells it, the others are NoAnswer; the key registers alone.
     """
 
     def __init__(
@@ -59,6 +63,7 @@ class Link:
         server: str,
         key: str,
         *,
+        signer: Signer | None = None,
         ca_file: Path | None = None,
         answer_ms: int = ANSWER_MS,
         stall_ms: int = STALL_MS,
@@ -67,13 +72,19 @@ class Link:
         self._answer_ms = answer_ms
         self._stall_ms = stall_ms
         self._key = key
+        self._signer = signer
+        self._agent: str | None = None
         self._context = _context(ca_file)
         self._line = _Line(self._open())
         self._closing: set[asyncio.Task[None]] = set()
 
     async def register(self, request: RegisterRequest) -> RegisterReply:
         """Tells who we are and what is behind us. Raises Pending, too."""
-        return await self._post("/agent/register", request, RegisterReply)
+        if self._signer is not None:
+            request = msgspec.structs.replace(request, public_key=self._signer.public_key)
+        reply = await self._post(REGISTER, request, RegisterReply)
+        self._agent = reply.computer_id
+        return reply
 
     async def claim(self, request: ClaimRequest) -> ClaimReply:
         """Asks for work; the server holds the request up to its `wait_ms`."""
@@ -104,7 +115,7 @@ class Link:
         """
         if not path.startswith("/") or path.startswith("//"):
             raise Refused(f"the payload lies at {path!r}; upgrade the agent", problem="unsupported-type")
-        headers = {"Farhand-Lease": lease_token}
+        headers = {"Farhand-Lease": lease_token, **self._credentials("GET", path, b"")}
         async with (
             self._limit(self._stall_ms) as (client, limit),
             client.stream("GET", path, headers=headers) as reply,
@@ -148,17 +159,17 @@ class Link:
             timeout=httpx2.Timeout(None, connect=CONNECT_MS / 1000, pool=CONNECT_MS / 1000),
             limits=httpx2.Limits(max_connections=200, max_keepalive_connections=20, keepalive_expiry=30),
             headers={
-                "Authorization": f"Bearer {self._key}",
                 "User-Agent": f"farhand-agent/{__version__}",
                 PROTOCOL_HEADER: str(PROTOCOL),
             },
         )
 
     async def _post(self, path: str, request: msgspec.Struct, kind: type[R], *, wait_ms: int = 0) -> R:
-        headers = {"Content-Type": "application/json"}
+        content = encode(request)
+        headers = {"Content-Type": "application/json", **self._credentials("POST", path, content)}
         async with (
             self._limit(wait_ms + self._answer_ms) as (client, _),
-            client.stream("POST", path, content=encode(request), headers=headers) as reply,
+            client.stream("POST", path, content=content, headers=headers) as reply,
         ):
             body = await _body(reply)
             if reply.status_code != 200:
@@ -167,6 +178,16 @@ class Link:
             return msgspec.json.decode(body, type=kind)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise NoAnswer(f"the reply to {path} is not the server's: {error}") from error
+
+    def _credentials(self, method: str, path: str, body: bytes) -> dict[str, str]:
+        bearer = {"Authorization": f"Bearer {self._key}"}
+        if self._signer is None:
+            return bearer
+        if path == REGISTER:
+            return {**bearer, **self._signer.headers(NEW_AGENT, method, path, body)}
+        if self._agent is None:
+            raise NoAnswer("the agent is not registered yet")
+        return self._signer.headers(self._agent, method, path, body)
 
     @asynccontextmanager
     async def _limit(self, ms: int) -> AsyncGenerator[tuple[httpx2.AsyncClient, asyncio.Timeout]]:
@@ -226,6 +247,8 @@ def _failure(reply: httpx2.Response, body: bytes) -> Exception:
         seconds = problem.get("expires_in")
         expires_in_ms = int(seconds * 1000) if isinstance(seconds, int | float) else 600_000
         return Pending(detail, user_code=str(problem.get("user_code") or ""), expires_in_ms=expires_in_ms)
+    if code in ("replayed", "clock-skew"):
+        return NoAnswer(f"{code}: {detail}", retry_after_ms=wait_ms)
     if status in (401, 403, 426):
         return ShutOut(f"{code}: {detail}")
     if code in ("stale-claim", "not-found"):

@@ -1,6 +1,7 @@
 """An agent from start to stop."""
 
 import asyncio
+import dataclasses
 import logging
 import signal
 from collections.abc import Callable, Generator, Sequence
@@ -19,6 +20,7 @@ from farhand.agent.link import Link
 from farhand.agent.loop import Claims, new_poll_id
 from farhand.agent.outbox import Outbox
 from farhand.agent.recovery import forget_settled, left_behind, quiet, recover
+from farhand.agent.signing import find_signer
 from farhand.agent.suspend import Waker
 from farhand.agent.workfiles import WorkFiles
 from farhand.model.clock import Clock, SystemClock
@@ -84,7 +86,8 @@ class Agent:
         self._handlers = handlers
         self._by_kind = {kind: handler for handler in handlers for kind in handler.kinds}
         self._waker = Waker(clock)
-        self._link = Link(config.server, find_key(config), ca_file=config.ca_file)
+        signer = find_signer(config, clock)
+        self._link = Link(config.server, find_key(config), signer=signer, ca_file=config.ca_file)
         self._stopping = asyncio.Event()
         self._failure: Exception | None = None
         data = folder.path
@@ -222,7 +225,7 @@ class Agent:
             return None
 
         async def work(attempt: Attempt) -> ResultDraft:
-            return await handler.run(job, attempt)
+            return _fit_for_disk(job, await handler.run(job, attempt))
 
         attempt = Attempt(self._parts, entry, job.payload)
         reply = await attempt.run(work, lambda: self._following(job.printer_id))
@@ -295,3 +298,10 @@ def _stop_signals(stop: Callable[[], None]) -> Generator[None]:
     finally:
         for number in added:
             loop.remove_signal_handler(number)
+
+
+def _fit_for_disk(job: ClaimedJob, draft: ResultDraft) -> ResultDraft:
+    """The result of a kind with secret fields stays in memory, whatever its handler says."""
+    if not job.secret_fields or draft.result is None:
+        return draft
+    return dataclasses.replace(draft, durable=False)

@@ -115,6 +115,25 @@ def join(
     click.echo(f"Settings: {path}\nStart it with: farhand agent run{own}")
 
 
+@agent.command("keygen")
+@click.argument("path", metavar="FILE", required=False, type=click.Path(path_type=Path, dir_okay=False))
+def make_signing_key(path: Path | None) -> None:
+    """Make the key that this agent signs its requests with, and show its public half.
+
+    FILE is signing.pem beside the settings unless it is named; only its owner can read it.
+    """
+    from farhand.agent.signing import make_key
+
+    path = (path or default_config(os.environ).with_name("signing.pem")).absolute()
+    click.echo(make_key(path))
+    click.echo(
+        f"The public key; the private one lies in {path}.\n"
+        f"In agent.toml: signing_key_file = {_quoted(path)}\n"
+        "On the server, to insist on it: farhand agents sign NAME --public-key KEY --required",
+        err=True,
+    )
+
+
 @agent.command("printers")
 @click.option("--config", "path", type=click.Path(path_type=Path, dir_okay=False), help=CONFIG_HELP)
 @click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")
@@ -213,10 +232,13 @@ async def _enrol(config: "AgentConfig", handlers: "Sequence[Handler]") -> list[s
     """Registers, waiting for approval as long as it takes; the names of the printers."""
     from farhand.agent.enrol import Registration, find_key
     from farhand.agent.link import Link
+    from farhand.agent.signing import find_signer
     from farhand.agent.suspend import Waker
 
-    link = Link(config.server, find_key(config), ca_file=config.ca_file)
-    registration = Registration(link, Waker(SystemClock()), config.name, handlers, _show)
+    clock = SystemClock()
+    signer = find_signer(config, clock)
+    link = Link(config.server, find_key(config), signer=signer, ca_file=config.ca_file)
+    registration = Registration(link, Waker(clock), config.name, handlers, _show)
     try:
         await registration.refresh()
     finally:

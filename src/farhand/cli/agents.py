@@ -170,6 +170,31 @@ def grant_agent(session: Session, name: str, grants: Sequence[str]) -> None:
     _show_changed(session, changed, f"may: {', '.join(changed.grants)}")
 
 
+@agents.command("sign")
+@click.argument("name")
+@click.option("--public-key", metavar="KEY", help="What `farhand agent keygen` showed [the one it has].")
+@click.option("--required/--optional", default=False, help="Whether it has to sign [optional].")
+@click.option("--off", is_flag=True, help="Forget its signing key.")
+@api_options
+def sign_agent(session: Session, name: str, public_key: str | None, required: bool, off: bool) -> None:
+    """Set the key that an agent signs its requests with, and whether it has to.
+
+    Where it has to, its other key alone opens nothing any more.
+    """
+    from farhand.cli.names import agent_id
+
+    if off and (public_key is not None or required):
+        raise click.UsageError("give --off alone")
+    with session.client() as client:
+        found = agent_id(client, name)
+        key = public_key if public_key is not None or off else client.agent(found).public_key
+        if key is None and not off:
+            raise click.UsageError("it has no signing key yet; give --public-key")
+        changed = client.sign(found, key, required=required)
+    words = {"off": "no longer signs", "optional": "may sign", "required": "has to sign"}
+    _show_changed(session, changed, words.get(changed.signing, changed.signing))
+
+
 @agents.command("pause")
 @click.argument("name")
 @api_options

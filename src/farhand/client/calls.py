@@ -30,6 +30,7 @@ from farhand.protocol.client import (
     PrinterView,
     PrintOptions,
     ResolveRequest,
+    SigningRequest,
     SubmitPrint,
     SubmitReply,
 )
@@ -278,6 +279,19 @@ def grants(agent_id: str, grants: Sequence[str]) -> Plan[AgentView]:
             path=path_of("/agents", agent_id, "grants"),
             parse=reads(AgentView),
             body=encode(GrantsRequest(grants=list(grants))),
+            repeatable=True,
+        )
+    )
+
+
+def sign(agent_id: str, public_key: str | None, *, required: bool = False) -> Plan[AgentView]:
+    """Sets the key that an agent signs its requests with, and whether it has to; None ends signing."""
+    return ask(
+        Call(
+            method="PUT",
+            path=path_of("/agents", agent_id, "signing"),
+            parse=reads(AgentView),
+            body=encode(SigningRequest(public_key=public_key, required=required)),
             repeatable=True,
         )
     )

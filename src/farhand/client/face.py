@@ -86,6 +86,7 @@ class Api:
     drain = Method(calls.drain)
     resume = Method(calls.resume)
     grants = Method(calls.grants)
+    sign = Method(calls.sign)
     keys = Method(calls.keys)
     create_key = Method(calls.create_key)
     revoke_key = Method(calls.revoke_key)

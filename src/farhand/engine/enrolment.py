@@ -32,7 +32,8 @@ class DeviceSpec:
 class Registration:
     """An agent presents itself. `devices` None leaves its devices alone.
 
-    `open_enrolment` says that an unknown agent may come in without approval.
+    `open_enrolment` says that an unknown agent may come in without approval. `public_key` is
+    the one that signed this registration, under `nonce`; both None when it was not signed.
     """
 
     org_id: int
@@ -45,6 +46,8 @@ class Registration:
     capabilities: tuple[str, ...] | None = None
     devices: tuple[DeviceSpec, ...] | None = None
     open_enrolment: bool = False
+    public_key: bytes | None = None
+    nonce: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +65,33 @@ class Pending:
     agent: Agent
     user_code: str
     expires_in_ms: int
+
+
+def signing_refused(agent: Agent, request: Registration) -> Problem | None:
+    """Why a registration's signature, or the lack of one, does not fit the agent; None when it does."""
+    if request.public_key is None:
+        return signature_required() if agent.signing else None
+    if agent.public_key is None or agent.public_key == request.public_key:
+        return None
+    return Problem(
+        "unknown-signer",
+        "the agent is bound to another signing key; whoever runs the server changes that with: "
+        "farhand agents sign",
+    )
+
+
+def signature_required() -> Problem:
+    """The answer to an agent that has to sign and did not."""
+    return Problem(
+        "signature-required",
+        "this agent has to sign its requests; set signing_key_file in its settings "
+        "(farhand agent keygen makes a key)",
+    )
+
+
+def replayed() -> Problem:
+    """The answer to a signed request that was already made."""
+    return Problem("replayed", "this very request was already made; sign it anew with a fresh nonce")
 
 
 def user_code(key_digest: bytes, expires_at: int) -> str:

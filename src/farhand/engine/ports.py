@@ -12,6 +12,7 @@ from farhand.engine.requests import (
     Claim,
     Claimed,
     JobFilter,
+    Nonce,
     Order,
     PayloadPlace,
     Release,
@@ -63,12 +64,22 @@ class Registry(Protocol):
         """Replace an agent's grants."""
         ...
 
+    async def set_signing(
+        self, org_id: int, agent_id: bytes, actor: Actor, *, public_key: bytes | None, required: bool
+    ) -> Agent | Problem:
+        """Set the key that an agent signs with, and whether it has to."""
+        ...
+
     async def set_state(self, org_id: int, agent_id: bytes, state: str, actor: Actor) -> Agent | Problem:
         """Pause, drain or resume an agent."""
         ...
 
     async def agent_by_key(self, digest: bytes) -> Agent | None:
         """The agent behind a key, revoked and pending ones included."""
+        ...
+
+    async def signer(self, agent_id: bytes) -> Agent | None:
+        """The agent of this id, of whatever tenant: who signs is known by id alone."""
         ...
 
     async def agent(self, org_id: int, agent_id: bytes) -> Agent | None:
@@ -197,6 +208,14 @@ class Store(Protocol):
 
     async def payload_used(self, sha256: bytes) -> bool:
         """Whether any job still needs a stored payload."""
+        ...
+
+    async def first_use(self, request: Nonce) -> bool:
+        """Whether the agent never used this nonce before, as far as it is remembered."""
+        ...
+
+    async def forget_nonces(self, memory_ms: int) -> int:
+        """Drop nonces used longer ago than that; how many."""
         ...
 
     async def forget_keys(self) -> int:

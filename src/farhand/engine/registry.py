@@ -23,7 +23,10 @@ CLIENT_GRANTS: Final = (
 
 @dataclass(slots=True)
 class Agent:
-    """One agent row. Field order is the column order of the `{agent_columns}` token."""
+    """One agent row. Field order is the column order of the `{agent_columns}` token.
+
+    `signing` is 1 where every request must be signed under `public_key` (Ed25519, 32 bytes).
+    """
 
     id: bytes
     org_id: int
@@ -44,6 +47,8 @@ class Agent:
     first_seen_at: int
     last_seen_at: int | None
     created_at: int
+    public_key: bytes | None = None
+    signing: int = 0
 
 
 @dataclass(slots=True)

@@ -36,6 +36,15 @@ class Reserve:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Nonce:
+    """Take note that an agent used a nonce; the answer says whether it was the first time."""
+
+    org_id: int
+    agent_id: bytes
+    nonce: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Submitted:
     """The job that now stands for the request; `created` is False for an idempotent repeat."""
 

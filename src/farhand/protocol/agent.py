@@ -32,13 +32,17 @@ class PrinterInfo(Message, frozen=True):
 
 
 class RegisterRequest(Message, frozen=True):
-    """`POST /agent/register`: who the agent is and what is behind it."""
+    """`POST /agent/register`: who the agent is and what is behind it.
+
+    `public_key` is the Ed25519 key (raw, base64) that a signing agent signs this very request with.
+    """
 
     name: Name
     printers: Annotated[list[PrinterInfo], Meta(max_length=1000)] = []
     version: Annotated[str, Meta(max_length=100)] | None = None
     runtime: Annotated[str, Meta(max_length=200)] | None = None
     capabilities: Annotated[list[Name], Meta(max_length=60)] | None = None
+    public_key: Annotated[str, Meta(max_length=100)] | None = None
 
 
 class RegisterReply(Reply, frozen=True):

@@ -138,7 +138,7 @@ class PrinterView(Reply, frozen=True):
 
 
 class AgentView(Reply, frozen=True):
-    """An agent. `approved_by` is code, without_code, issued or open."""
+    """An agent. `approved_by` is code, without_code, issued or open; `signing` off, optional or required."""
 
     id: str
     name: str
@@ -150,6 +150,8 @@ class AgentView(Reply, frozen=True):
     runtime: str | None
     address: str | None
     grants: list[str]
+    signing: str
+    public_key: str | None
     last_seen_at: str | None
     created_at: str
 
@@ -191,6 +193,13 @@ class GrantsRequest(Message, frozen=True):
     """`PUT /agents/{id}/grants`: replaces the agent's grants."""
 
     grants: Annotated[list[Name], Meta(max_length=20)]
+
+
+class SigningRequest(Message, frozen=True):
+    """`PUT /agents/{id}/signing`: an agent's public key (raw Ed25519, base64), and whether it has to sign."""
+
+    public_key: Annotated[str, Meta(max_length=100)] | None
+    required: bool = False
 
 
 class KeyRequest(Message, frozen=True):

@@ -125,6 +125,9 @@ def _agents() -> list[Route]:
               summary="Give an agent work again", replies=shown),
         Route(method="PUT", path=f"{one}/grants", handler=manage_routes.set_grants, grant=manage,
               tag="agents", summary="Replace an agent's grants", request=c.GrantsRequest, replies=shown),
+        Route(method="PUT", path=f"{one}/signing", handler=manage_routes.set_signing, grant=manage,
+              tag="agents", summary="Set the key that an agent signs with", request=c.SigningRequest,
+              replies=shown),
     ]  # fmt: skip
 
 

@@ -6,10 +6,14 @@ import json
 from collections import OrderedDict
 from typing import Final
 
+from farhand.engine.enrolment import replayed, signature_required
 from farhand.engine.ports import Store
 from farhand.engine.registry import AGENT_GRANTS, Agent
+from farhand.engine.requests import Nonce
 from farhand.model.clock import Clock
 from farhand.model.errors import Problem
+from farhand.model.ids import parse_id
+from farhand.server import signature
 from farhand.server.call import Call
 from farhand.server.principal import Principal
 
@@ -47,12 +51,14 @@ class Authenticator:
     `epoch` counts those changes: what was looked up in an earlier one may have changed since.
     """
 
-    def __init__(self, store: Store, root_token: str, clock: Clock) -> None:
+    def __init__(self, store: Store, root_token: str, clock: Clock, *, skew_ms: int) -> None:
         self._store = store
         self._clock = clock
+        self._skew_ms = skew_ms
         self._root = digest(root_token.encode())
         self.epoch = 0
         self._known: OrderedDict[bytes, tuple[int, int, Principal]] = OrderedDict()
+        self._signers: OrderedDict[bytes, tuple[int, int, Agent, Principal | None]] = OrderedDict()
         self._failures: dict[str, list[int]] = {}
         store.registry.changed.append(self._changed)
 
@@ -65,7 +71,10 @@ class Authenticator:
         Raises Problem when the caller is nobody, or may not.
         """
         call.epoch = self.epoch
-        call.principal = await self.principal(call)
+        if call.signer is not None or call.header(signature.HEADER) is not None:
+            call.principal = await self._signed(call)
+        else:
+            call.principal = await self.principal(call)
         if grant in AGENT_GRANTS:
             call.principal.must_be_agent()
         call.principal.require(grant)
@@ -96,7 +105,10 @@ class Authenticator:
     async def _look_up(self, key_digest: bytes, address: str | None, now: int) -> Principal:
         agent = await self._store.registry.agent_by_key(key_digest)
         if agent is not None:
-            return await self._of_agent(agent)
+            principal = await self._of_agent(agent)
+            if agent.signing:
+                raise signature_required()
+            return principal
         key = await self._store.keys.find(key_digest)
         if key is None:
             self._note_failure(address or "", now)
@@ -117,6 +129,51 @@ class Authenticator:
             agent=agent,
             lanes=tuple(d.id for d in devices if d.gone_at is None),
         )
+
+    async def _signed(self, call: Call) -> Principal:
+        """Who signed the request. One that was held asks again later, and is not signed again.
+
+        Raises Problem with the reason when the signature is not to be trusted.
+        """
+        if call.signer is not None:
+            agent, principal = await self._signer(call.signer)
+            return principal or await self._of_agent(agent)
+        signed = signature.read(call)
+        signature.check_time(signed, self._clock.now_ms(), self._skew_ms)
+        now = self._clock.monotonic_ms()
+        agent_id = parse_id(signed.agent)
+        try:
+            agent, principal = await self._signer(agent_id)
+        except Problem:
+            self._check_failures(call.address, now)
+            self._note_failure(call.address or "", now)
+            raise
+        signature.check(signed, agent.public_key or b"")
+        if not await self._store.first_use(Nonce(org_id=agent.org_id, agent_id=agent.id, nonce=signed.nonce)):
+            raise replayed()
+        call.signer, call.body_digest = agent.id, signed.body_digest
+        return principal or await self._of_agent(agent)
+
+    async def _signer(self, agent_id: bytes | None) -> tuple[Agent, Principal | None]:
+        """An agent with a signing key, and its principal while it is let in.
+
+        Raises Problem `unknown-signer` when there is no such agent.
+        """
+        now, epoch = self._clock.monotonic_ms(), self.epoch
+        known = self._signers.get(agent_id or b"")
+        if known is not None and known[0] == epoch and known[1] > now:
+            return known[2], known[3]
+        agent = await self._store.registry.signer(agent_id) if agent_id is not None else None
+        if agent is None or agent.public_key is None:
+            raise Problem(
+                "unknown-signer",
+                f"no agent signs under this {signature.AGENT_NAME}; register with the signing key first",
+            )
+        principal = await self._of_agent(agent) if agent.state not in ("revoked", "pending") else None
+        self._signers[agent.id] = (epoch, now + CACHE_MS, agent, principal)
+        while len(self._signers) > CACHE_MAX:
+            self._signers.popitem(last=False)
+        return agent, principal
 
     def _note_failure(self, address: str, now: int) -> None:
         if address not in self._failures and len(self._failures) >= ADDRESSES_MAX:

@@ -1,6 +1,7 @@
 """One HTTP request and its reply, as thin as the hot routes need it."""
 
 import asyncio
+import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, MutableMapping
 from http import HTTPStatus
 from typing import Any, Final
@@ -26,9 +27,15 @@ class Gone(Exception):
 
 
 class Call:
-    """A request on a route: its parameters, its principal, its body, and the way back."""
+    """A request on a route: its parameters, its principal, its body, and the way back.
 
-    __slots__ = ("epoch", "params", "principal", "receive", "scope", "send", "status")
+    Of a signed request `signer` is the agent that signed it and `body_digest` the SHA-256 that
+    its body must have.
+    """
+
+    __slots__ = (
+        "body_digest", "epoch", "params", "principal", "receive", "scope", "send", "signer", "status",
+    )  # fmt: skip
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, params: tuple[str, ...]) -> None:
         self.scope = scope
@@ -38,6 +45,8 @@ class Call:
         self.principal = NOBODY
         self.status = 0
         self.epoch = 0
+        self.signer: bytes | None = None
+        self.body_digest: bytes | None = None
 
     def header(self, name: bytes) -> bytes | None:
         """The first header of this lower-case name."""
@@ -82,7 +91,17 @@ class Call:
         return default_ms
 
     async def body(self, limit: int) -> bytes:
-        """The whole body. Raises Problem when it is larger than `limit` or too slow, Gone on hang-up."""
+        """The whole body.
+
+        Raises Problem when it is larger than `limit`, too slow, or not the one that was signed,
+        Gone on hang-up.
+        """
+        whole = await self._whole(limit)
+        if self.body_digest is not None and hashlib.sha256(whole).digest() != self.body_digest:
+            raise Problem("bad-signature", "the body is not the one that was signed")
+        return whole
+
+    async def _whole(self, limit: int) -> bytes:
         length = self.header(b"content-length")
         if length is not None and length.isdigit() and int(length) > limit:
             raise body_too_large(limit)

@@ -26,6 +26,7 @@ _BOUNDS: dict[str, tuple[int, int]] = {
     "prune_ms": (10, _HOUR_MS),
     # An agent counts as online for a minute after it was seen.
     "seen_ms": (10, 30_000),
+    "signature_skew_ms": (1_000, _HOUR_MS),
     "secret_epoch_ms": (1_000, 24 * _HOUR_MS),
     "secret_epoch_max": (1, 1_000_000),
     "payload_bytes_max": (1, _ANY),
@@ -51,6 +52,7 @@ class ServerConfig:
     always wait for approval. `payload_private_cidrs` and `payload_loopback` open payload URLs
     to addresses that are closed by default; an empty `payload_ports` opens every port. A key
     that seals secret results is used for at most `secret_epoch_ms` and `secret_epoch_max` secrets.
+    `signature_skew_ms` is how far the time of a signed request may be from the server's.
     `sections` are the systems' own tables, unchecked here.
     """
 
@@ -66,6 +68,7 @@ class ServerConfig:
     sweep_ms: int = 1_000
     prune_ms: int = 5_000
     seen_ms: int = 15_000
+    signature_skew_ms: int = 300_000
     secret_epoch_ms: int = 60_000
     secret_epoch_max: int = 1_000
     payload_bytes_max: int = 64 * 1024 * 1024

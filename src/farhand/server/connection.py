@@ -86,6 +86,7 @@ class Connection(HttpToolsProtocol):
             "http_version": version,
             "method": parser.get_method().decode("ascii"),
             "path": unquote(path) if "%" in path else path,
+            "raw_path": url.path,
             "query_string": url.query or b"",
             "headers": self.headers,
             "client": self.client,

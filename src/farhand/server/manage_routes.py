@@ -21,8 +21,10 @@ from farhand.protocol.client import (
     KeyReply,
     KeyRequest,
     KeyView,
+    SigningRequest,
 )
-from farhand.protocol.wire import decode
+from farhand.protocol.signing import parse_key
+from farhand.protocol.wire import bad_field, decode
 from farhand.server.auth import digest
 from farhand.server.call import Call
 from farhand.server.context import Context
@@ -35,6 +37,7 @@ _issue = msgspec.json.Decoder(IssueRequest)
 _approve = msgspec.json.Decoder(ApproveRequest)
 _grants = msgspec.json.Decoder(GrantsRequest)
 _key = msgspec.json.Decoder(KeyRequest)
+_signing = msgspec.json.Decoder(SigningRequest)
 
 
 def new_key(prefix: str) -> str:
@@ -209,6 +212,23 @@ async def set_grants(context: Context, call: Call) -> None:
     changed = await context.store.registry.set_grants(
         call.principal.org_id, _agent_id(call), grants, call.principal.actor
     )
+    await _show(context, call, changed)
+
+
+async def set_signing(context: Context, call: Call) -> None:
+    """`PUT /agents/{id}/signing`: the key an agent signs with, and whether it has to sign."""
+    message = decode(_signing, await call.body(BODY_MAX))
+    agent_id, principal = _agent_id(call), call.principal
+    public_key = None if message.public_key is None else parse_key(message.public_key)
+    if public_key is None and message.public_key is not None:
+        raise bad_field("public_key", "must be a raw Ed25519 public key in base64, 44 characters")
+    if message.required and public_key is None:
+        raise bad_field("required", "needs the public_key that the agent signs with")
+    changed = await context.store.registry.set_signing(
+        principal.org_id, agent_id, principal.actor, public_key=public_key, required=message.required
+    )
+    if not isinstance(changed, Problem):
+        context.held.dismiss(agent_id)
     await _show(context, call, changed)
 
 

@@ -117,7 +117,7 @@ def assemble(
         store=store,
         payloads=payloads,
         clock=clock,
-        auth=Authenticator(store, token, clock),
+        auth=Authenticator(store, token, clock, skew_ms=config.signature_skew_ms),
         desk=desk,
         systems=systems,
         submitters=_submitters(systems, load),

@@ -14,6 +14,7 @@ PRUNE_BATCH = 20
 PRUNE_REST_S = 0.005
 PRUNE_RESTS = 2
 LOOK_S = 10.0
+NONCE_MEMORY_MS = 600_000
 COLLECT_S = 6 * 3600.0
 UNUSED_MS = 3_600_000
 
@@ -83,6 +84,9 @@ class Timers:
             await asyncio.sleep(max(PRUNE_REST_S, PRUNE_RESTS * took_s))
         await self._discard()
         await context.store.forget_keys()
+        # A request stays valid for the skew on both sides of its time.
+        memory_ms = max(NONCE_MEMORY_MS, 2 * context.config.signature_skew_ms)
+        await context.store.forget_nonces(memory_ms)
 
     async def collect(self) -> None:
         """Find stored payloads that no job needs, left by a crash or by a submit that came to nothing."""

@@ -12,6 +12,7 @@ from farhand.model.ids import id_text
 from farhand.model.job import TERMINAL, Actor, Event, Job
 from farhand.protocol.agent import ClaimedJob, PayloadRef
 from farhand.protocol.client import AgentView, EventView, JobView, PendingView, PrinterView
+from farhand.protocol.signing import key_text
 
 MASK_KEEPS = 4
 
@@ -125,6 +126,8 @@ def agent_view(agent: Agent, now: int, seen: dict[bytes, int]) -> AgentView:
         runtime=agent.runtime,
         address=agent.address,
         grants=json.loads(agent.grants),
+        signing="off" if agent.public_key is None else "required" if agent.signing else "optional",
+        public_key=key_text(agent.public_key) if agent.public_key is not None else None,
         last_seen_at=moment(last),
         created_at=to_rfc3339(agent.created_at),
     )

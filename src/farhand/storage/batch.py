@@ -4,7 +4,7 @@ import logging
 from collections import Counter
 from dataclasses import dataclass, field
 
-from farhand.engine.requests import Claim, Claimed, Reserve, Retry, Submit, Submitted
+from farhand.engine.requests import Claim, Claimed, Nonce, Reserve, Retry, Submit, Submitted
 from farhand.engine.sweep import sweep
 from farhand.engine.wakeups import Hub, Ticket
 from farhand.model.errors import Problem
@@ -58,6 +58,7 @@ async def run_batch(
 
     `results` is filled on the way: when a statement fails, the parked claims taken so far are in it.
     """
+    await _run_nonces(session, works, results)
     await _run_on_cases(session, works, results, capabilities)
     await _run_submits(session, works, results, capabilities)
     for work in works:
@@ -75,10 +76,23 @@ async def run_batch(
     await session.finish()
 
 
+async def _run_nonces(session: Session, works: list[Work], results: Results) -> None:
+    asked = [(work, work.request) for work in works if isinstance(work.request, Nonce)]
+    rows: list[Params] = [
+        {"agent_id": n.agent_id, "nonce": n.nonce, "org_id": n.org_id, "now": session.now} for _, n in asked
+    ]
+    fresh = {(row[0], row[1]) for row in await session.tx.each("insert_nonce", rows)}
+    for work, nonce in asked:
+        key = (nonce.agent_id, nonce.nonce)
+        results.answers[id(work)] = key in fresh
+        # Of two equal ones in a batch one is the replay.
+        fresh.discard(key)
+
+
 async def _run_on_cases(
     session: Session, works: list[Work], results: Results, capabilities: Capabilities
 ) -> None:
-    mine = [work for work in works if work.verb not in ("submit", "claim", "sweep", "reserve")]
+    mine = [work for work in works if work.verb not in ("submit", "claim", "sweep", "reserve", "nonce")]
     if not mine:
         return
     await session.load(act_key(work.request) for work in mine)

@@ -36,3 +36,12 @@ async def forget_keys(database: Database, now: int) -> int:
     async with database.transaction() as tx:
         horizons = {"horizon": now - KEY_MEMORY_MS, "reserved_horizon": now - RESERVED_MS}
         return await tx.run("old_keys", horizons)
+
+
+async def forget_nonces(database: Database, horizon: int) -> int:
+    """Drop nonces used before a moment; how many."""
+    async with database.read() as reader:
+        if await reader.one("old_nonce", {"horizon": horizon}) is None:
+            return 0
+    async with database.transaction() as tx:
+        return await tx.run("drop_nonces", {"horizon": horizon})

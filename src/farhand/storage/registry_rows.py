@@ -14,7 +14,9 @@ from farhand.engine.enrolment import (
     code_digest,
     inbox_bounds,
     name_taken,
+    replayed,
     revoked,
+    signing_refused,
     user_code,
 )
 from farhand.engine.registry import DEFAULT_AGENT_GRANTS, Agent, Device
@@ -90,19 +92,32 @@ class RegistryRows:
                 return await self._enqueue(tx, request, now)
             agent = self._new_agent(request, now, state="active", approved_by="open")
             await self._insert_or_look_again(tx, agent, request.key_digest, now)
+        refused = _misfit(agent, request) or await self._refuse_signature(tx, agent, request, now)
+        if refused is not None:
+            return refused
         if agent.state == "pending":
             return await self._still_pending(tx, agent, request, now)
-        if agent.state == "revoked":
-            return revoked()
-        if agent.live_name != request.name:
-            return Problem(
-                "name-taken", f"this key belongs to the agent {agent.name!r}; register under that name"
-            )
         await self._refresh(tx, agent, request, learned, now)
         devices: list[Device] = []
         if request.devices is not None:
             devices = await upsert_devices(tx, agent, request.devices, now)
         return Registered(agent=agent, devices=devices)
+
+    async def _refuse_signature(
+        self, tx: Tx, agent: Agent, request: Registration, now: int
+    ) -> Problem | None:
+        """Why the registration's signature is not taken; otherwise its nonce is used up and its key bound."""
+        refused = signing_refused(agent, request)
+        if refused is not None or request.public_key is None:
+            return refused
+        nonce = {"agent_id": agent.id, "nonce": request.nonce, "org_id": agent.org_id, "now": now}
+        if not await tx.each("insert_nonce", [nonce]):
+            return replayed()
+        if agent.public_key is None:
+            agent.public_key = request.public_key
+            actor = Actor(kind="agent", id=agent.id)
+            await self._audit(tx, agent.org_id, actor, "agents.signing", agent.id, "presented")
+        return None
 
     def _new_agent(self, request: Registration, now: int, *, state: str, approved_by: str | None) -> Agent:
         return Agent(
@@ -125,6 +140,7 @@ class RegistryRows:
             first_seen_at=now,
             last_seen_at=now,
             created_at=now,
+            public_key=request.public_key,
         )
 
     async def _insert(self, tx: Tx, agent: Agent, key_digest: bytes, now: int) -> bool:
@@ -150,6 +166,7 @@ class RegistryRows:
             return full
         agent = self._new_agent(request, now, state="pending", approved_by=None)
         await self._insert_or_look_again(tx, agent, request.key_digest, now)
+        await self._refuse_signature(tx, agent, request, now)
         return await self._still_pending(tx, agent, request, now)
 
     async def _still_pending(self, tx: Tx, agent: Agent, request: Registration, now: int) -> Pending:
@@ -167,6 +184,7 @@ class RegistryRows:
 
     async def _drop(self, tx: Tx, agent: Agent) -> None:
         await tx.run("drop_agent_keys", {"agent_id": agent.id})
+        await tx.run("drop_agent_nonces", {"agent_id": agent.id})
         await tx.run("drop_pending", {"id": agent.id})
 
     async def _refresh(
@@ -247,6 +265,17 @@ class RegistryRows:
 
         return await self._change(org_id, agent_id, actor, "agents.grant", change)
 
+    async def set_signing(
+        self, org_id: int, agent_id: bytes, actor: Actor, *, public_key: bytes | None, required: bool
+    ) -> Agent | Problem:
+        """Set the key that an agent signs with, and whether it has to."""
+
+        def change(agent: Agent) -> None:
+            agent.public_key, agent.signing = public_key, int(required)
+
+        said = "off" if public_key is None else "required" if required else "optional"
+        return await self._change(org_id, agent_id, actor, "agents.signing", change, data=said)
+
     async def set_state(self, org_id: int, agent_id: bytes, state: str, actor: Actor) -> Agent | Problem:
         """Pause, drain or resume an agent."""
 
@@ -256,7 +285,14 @@ class RegistryRows:
         return await self._change(org_id, agent_id, actor, f"agents.{state}", change)
 
     async def _change(
-        self, org_id: int, agent_id: bytes, actor: Actor, action: str, change: Callable[[Agent], None]
+        self,
+        org_id: int,
+        agent_id: bytes,
+        actor: Actor,
+        action: str,
+        change: Callable[[Agent], None],
+        *,
+        data: str | None = None,
     ) -> Agent | Problem:
         async with self._database.transaction() as tx:
             row = await tx.one("lock_agent", {"id": agent_id, "org_id": org_id})
@@ -269,7 +305,7 @@ class RegistryRows:
                 return Problem("state-conflict", "the agent still waits for approval; approve it first")
             change(agent)
             await tx.run("save_agent", agent_params(agent))
-            await self._audit(tx, org_id, actor, action, agent_id, agent.grants)
+            await self._audit(tx, org_id, actor, action, agent_id, data or agent.grants)
             await tx.notify(REGISTRY_CHANGED)
         self.announce()
         return agent
@@ -283,6 +319,10 @@ class RegistryRows:
     async def agent_by_key(self, digest: bytes) -> Agent | None:
         """The agent behind a key, revoked and pending ones included."""
         return await self._agent("agent_by_key", {"digest": digest})
+
+    async def signer(self, agent_id: bytes) -> Agent | None:
+        """The agent of this id, of whatever tenant: who signs is known by id alone."""
+        return await self._agent("signer", {"id": agent_id})
 
     async def agent(self, org_id: int, agent_id: bytes) -> Agent | None:
         """One agent."""
@@ -342,6 +382,14 @@ class RegistryRows:
         async with self._database.read() as reader:
             rows: Any = await reader.all("list_devices", params)
         return [(Device(*row[:-3]), row[-3], row[-2], row[-1]) for row in rows]
+
+
+def _misfit(agent: Agent, request: Registration) -> Problem | None:
+    if agent.state == "revoked":
+        return revoked()
+    if agent.state == "pending" or agent.live_name == request.name:
+        return None
+    return Problem("name-taken", f"this key belongs to the agent {agent.name!r}; register under that name")
 
 
 def _revoke(agent: Agent) -> None:

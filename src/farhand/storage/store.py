@@ -11,6 +11,7 @@ from farhand.engine.requests import (
     Claim,
     Claimed,
     JobFilter,
+    Nonce,
     Order,
     PayloadPlace,
     Release,
@@ -29,7 +30,7 @@ from farhand.storage.api_keys import ApiKeyRows
 from farhand.storage.batch import Work
 from farhand.storage.database import Database, Row
 from farhand.storage.key_folder import MemoryKeys
-from farhand.storage.prune import forget_keys, prune
+from farhand.storage.prune import forget_keys, forget_nonces, prune
 from farhand.storage.registry_rows import RegistryRows
 from farhand.storage.secret_rows import SecretRows
 from farhand.storage.vault import Vault
@@ -211,6 +212,14 @@ class Store:
         """Whether any job still needs a stored payload."""
         async with self.database.read() as reader:
             return await reader.one("stored_uses", {"sha256": sha256}) is not None
+
+    async def first_use(self, request: Nonce) -> bool:
+        """Whether the agent never used this nonce before, as far as it is remembered."""
+        return await self.writer.do("nonce", request)
+
+    async def forget_nonces(self, memory_ms: int) -> int:
+        """Drop nonces used longer ago than that; how many."""
+        return await forget_nonces(self.database, self.clock.now_ms() - memory_ms)
 
     async def forget_keys(self) -> int:
         """Drop idempotency keys past their memory, and reservations that nobody came back for; how many."""

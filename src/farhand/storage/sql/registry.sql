@@ -27,6 +27,10 @@ SELECT {agent_columns} FROM agents WHERE org_id = :org_id AND live_name = :name;
 -- One agent.
 SELECT {agent_columns} FROM agents WHERE id = :id AND org_id = :org_id;
 
+-- name: signer
+-- One agent of whatever tenant: a signed request says its id and proves it by the agent's key.
+SELECT {agent_columns} FROM agents WHERE id = :id;
+
 -- name: lock_agent
 -- One agent, locked until the transaction ends: a revocation must not be lost to a registration.
 SELECT {agent_columns} FROM agents WHERE id = :id AND org_id = :org_id {for_update};
@@ -52,7 +56,7 @@ UPDATE agents SET
     name = :name, live_name = :live_name, dialect = :dialect, state = :state, approved_by = :approved_by,
     version = :version, runtime = :runtime, address = :address, grants = :grants, capabilities = :capabilities,
     owner_id = :owner_id, code_digest = :code_digest, code_expires_at = :code_expires_at, code_tries = :code_tries,
-    last_seen_at = :last_seen_at
+    last_seen_at = :last_seen_at, public_key = :public_key, signing = :signing
 WHERE id = :id AND org_id = :org_id;
 
 -- name: see_agent
