@@ -249,6 +249,6 @@ def test_many_wrong_keys_make_an_address_wait_but_not_those_who_are_known(tmp_pa
         machine.poll()
         statuses = [server.call("GET", "/jobs", key=f"guess-number-{n:05}").status for n in range(125)]
         assert statuses[:120] == [401] * 120
-        server.call("GET", "/jobs", key="one-more-guess-at-the-key").problem(429, "too-many-waits")
+        server.call("GET", "/jobs", key="one-more-guess-at-the-key").problem(429, "too-many-keys")
         assert machine.poll().status == 204
         assert server.call("GET", "/jobs").status == 200

@@ -405,7 +405,7 @@ def test_many_unknown_signers_make_an_address_wait_but_not_those_who_are_known(s
         headers = agent.signer.headers(NOBODY, "GET", "/agent/jobs", b"")
         small.call("GET", "/agent/jobs", key=None, headers=headers).problem(401, "unknown-signer")
     headers = agent.signer.headers(NOBODY, "GET", "/agent/jobs", b"")
-    small.call("GET", "/agent/jobs", key=None, headers=headers).problem(429, "too-many-waits")
+    small.call("GET", "/agent/jobs", key=None, headers=headers).problem(429, "too-many-keys")
     assert agent.claim().status == 200
 
 

@@ -52,6 +52,7 @@ CODES: Final[dict[str, Code]] = {
     "cannot-print": Code(status=422, title="The printer cannot take this kind of document"),
     "payload-fetch-failed": Code(status=422, title="The payload could not be fetched"),
     "upgrade-required": Code(status=426, title="The agent's protocol is too old"),
+    "too-many-keys": Code(status=429, title="Too many unknown keys from this address", retryable=True),
     "too-many-waits": Code(status=429, title="Too many held requests", retryable=True),
     "busy": Code(status=503, title="The server is busy", retryable=True),
     "shutting-down": Code(status=503, title="The server is shutting down", retryable=True),

@@ -192,5 +192,5 @@ class Authenticator:
             self._failures.pop(address or "", None)
         if len(recent) >= FAILURES_PER_MINUTE:
             raise Problem(
-                "too-many-waits", "too many requests with unknown keys; wait a minute", retry_after=60
+                "too-many-keys", "too many requests with unknown keys; wait a minute", retry_after=60
             )
