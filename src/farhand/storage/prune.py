@@ -25,7 +25,7 @@ async def prune(database: Database, now: int, limit: int) -> tuple[int, list[byt
         ]
         await tx.bulk("add_count", counts)
         unused: list[bytes] = []
-        for sha256 in {row[0] for row in stored}:
+        for sha256 in {row[0] for row in stored if row[0] is not None}:
             if await tx.one("stored_uses", {"sha256": sha256}) is None:
                 unused.append(sha256)
     return len(rows), unused

@@ -21,7 +21,7 @@ FROM attempts AS a
 INNER JOIN jobs AS j ON a.job_seq = j.seq
 WHERE a.agent_id = :agent_id AND a.ended_at IS NULL AND a.dialect = 'native'
     AND (a.accepted_at IS NULL OR a.poll_id = :poll_id)
-ORDER BY j.seq
+ORDER BY a.job_seq
 LIMIT 64;
 
 -- name: agent_open
@@ -30,7 +30,7 @@ SELECT j.id AS id, a.number AS number
 FROM attempts AS a
 INNER JOIN jobs AS j ON a.job_seq = j.seq
 WHERE a.agent_id = :agent_id AND a.ended_at IS NULL
-ORDER BY j.seq
+ORDER BY a.job_seq
 LIMIT 1000;
 
 -- name: insert_refusal

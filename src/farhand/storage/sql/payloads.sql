@@ -18,8 +18,9 @@ SELECT size, body, sha256 FROM payloads WHERE job_seq = :job_seq;
 SELECT job_seq, body FROM payloads WHERE job_seq = :job_seq;
 
 -- name: stored_of
--- The address of a job's stored payload.
-SELECT sha256 FROM payloads WHERE job_seq = :job_seq AND sha256 IS NOT NULL;
+-- The address of a job's stored payload; NULL for one that lies inline. Asking for the others alone would
+-- invite the planner to read their whole index.
+SELECT sha256 FROM payloads WHERE job_seq = :job_seq;
 
 -- name: stored_uses
 -- Whether any job still needs a stored payload.

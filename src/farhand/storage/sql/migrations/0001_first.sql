@@ -162,7 +162,7 @@ CREATE TABLE attempts (
     PRIMARY KEY (job_seq, number),
     CHECK ((ended_at IS NULL) = (outcome IS NULL))
 ) {without_rowid};
-CREATE INDEX attempts_open ON attempts (agent_id) WHERE ended_at IS NULL;
+CREATE INDEX attempts_open ON attempts (agent_id, job_seq) WHERE ended_at IS NULL;
 CREATE TABLE events (
     job_seq BIGINT NOT NULL REFERENCES jobs (seq) ON DELETE CASCADE,
     number BIGINT NOT NULL,

@@ -142,15 +142,15 @@ ORDER BY w.place, j.hedge_at;
 SELECT o.id AS id, o.number AS number, w.agent_id AS agent_id
 FROM unnest(CAST(:agent_id AS UUID[]), CAST(:poll_id AS TEXT[])) WITH ORDINALITY AS w (agent_id, poll_id, place)
 CROSS JOIN LATERAL (
-    SELECT j.id, a.number, j.seq
+    SELECT j.id, a.number, a.job_seq
     FROM attempts AS a
     INNER JOIN jobs AS j ON a.job_seq = j.seq
     WHERE a.agent_id = w.agent_id AND a.ended_at IS NULL AND a.dialect = 'native'
         AND (a.accepted_at IS NULL OR a.poll_id = w.poll_id)
-    ORDER BY j.seq
+    ORDER BY a.job_seq
     LIMIT 64
 ) AS o
-ORDER BY w.place, o.seq;
+ORDER BY w.place, o.job_seq;
 
 -- name: payload_body_many
 -- The inline bytes of many jobs.
@@ -168,7 +168,7 @@ ON CONFLICT (slot, org_id, kind, state) DO UPDATE SET n = counts.n + excluded.n;
 
 -- name: stored_of_many
 -- The addresses of the stored payloads of many jobs.
-SELECT sha256 FROM payloads WHERE job_seq = ANY(CAST(:job_seq AS BIGINT[])) AND sha256 IS NOT NULL;
+SELECT sha256 FROM payloads WHERE job_seq = ANY(CAST(:job_seq AS BIGINT[]));
 
 -- name: delete_job_many
 -- Attempts, events, refusals and payload rows go with them. The rows are locked since they were picked.
