@@ -116,8 +116,9 @@ async def _run_submits(
         request = work.request
         if isinstance(request, Submit):
             given = request.submission
+            names = given.requires.union(request.policy.requires)
             bits = await capabilities.bits(
-                session.tx, given.requires, session.learned, org_id=given.org_id, now=session.now
+                session.tx, names, session.learned, org_id=given.org_id, now=session.now
             )
             requests.append((request, bits))
     for work, answer in zip(mine, await insert_many(session, requests), strict=True):

@@ -193,6 +193,15 @@ async def test_a_job_goes_only_to_an_agent_that_can_do_it(scene: Scene) -> None:
     assert len(await scene.claim(scene.id(), lane, capabilities=both)) == 1
 
 
+async def test_what_a_policy_requires_every_job_of_it_requires(scene: Scene) -> None:
+    lane = scene.id()
+    await scene.submit(lane, dataclasses.replace(PRINT, requires=("colour",)))
+    async with scene.store.database.transaction() as tx:
+        able = await scene.store.writer.capabilities.bits(tx, ["colour"], {}, org_id=ORG, now=0)
+    assert await scene.claim(scene.id(), lane) == []
+    assert len(await scene.claim(scene.id(), lane, capabilities=able)) == 1
+
+
 async def test_a_seed_job_starts_when_its_payload_is_fetched(scene: Scene) -> None:
     lane = await _fill(scene, 1)
     claimed = await scene.take_seed(scene.id(), lane)
