@@ -253,7 +253,7 @@ HOT = {
     "epoch_in_use": "secrets_epoch",
 }
 # Read in the order of the index: never sorted, whatever lies in the table.
-ORDERED = {"pick_ready", "pick_hedge", "lock_due", "prunable", "job_attempts", "job_events"}
+ORDERED = {"pick_ready", "pick_hedge", "agent_offers", "lock_due", "prunable", "job_attempts", "job_events"}
 
 
 async def plan(store: Store, name: str) -> str:
