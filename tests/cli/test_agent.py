@@ -137,6 +137,20 @@ def test_joining_again_keeps_and_another_server_needs_force(
     assert settings.read_text() == kept
 
 
+def test_a_name_that_is_taken_does_not_stand_in_the_way_of_another(
+    server: FarhandServer, command: Command, tmp_path: Path
+) -> None:
+    def join(home: str, name: str, code: int = 0) -> str:
+        place = ("--config", tmp_path / home / "agent.toml", "--data", tmp_path / home)
+        (tmp_path / home).mkdir(exist_ok=True)
+        done = command("agent", "join", server.url, *place, "--no-discover", "--name", name, code=code)
+        return done.stderr
+
+    join("here", "taken-desk")
+    assert "bound to another key" in join("there", "taken-desk", code=1)
+    join("there", "free-desk")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -100,15 +100,23 @@ def join(
     Writes the settings and a key, shows the code that the server's owner has to type, and
     waits until that has happened.
     """
+    from farhand.agent.errors import ShutOut
     from farhand.client import Client
 
     path = (path or default_config(os.environ)).absolute()
     with Client(server, patience_ms=4_000) as client:
         client.health()
     text = _settings_text(server, name or _machine_name(), data, key_file, printers, discover=not no_discover)
+    new = not path.exists()
     config, handlers = _write_settings(path, text, force=force)
     start_log("warning")
-    names = asyncio.run(_enrol(config, handlers))
+    try:
+        names = asyncio.run(_enrol(config, handlers))
+    except ShutOut:
+        # What the server refused is not to stand in the way of another name.
+        if new:
+            path.unlink()
+        raise
     click.echo(f"{clean(config.name)} takes part in {config.server}.")
     click.echo(f"Its printers: {', '.join(clean(found) for found in names) or 'none found here yet'}")
     own = "" if path == default_config(os.environ).absolute() else f" --config {path}"

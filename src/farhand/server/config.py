@@ -121,7 +121,8 @@ def load(path: Path | None, overrides: Mapping[str, object], *, tables: Iterable
             raise ConfigError(f"{path} is not valid TOML: {error}") from error
     known = ("server", "policy", *tables)
     for name in sorted(set(table) - {*known}):
-        raise ConfigError(f"farhand.toml has no table [{name}]{suggest(name, known)}")
+        what = f"table [{name}]" if isinstance(table[name], dict) else f"setting {name!r} outside a table"
+        raise ConfigError(f"{path} may have no {what}{suggest(name, known)}")
     settings = _settings(table.get("server", {}))
     settings["policies"] = _policies(table.get("policy", {}))
     settings["sections"] = {name: _section(name, table[name]) for name in tables if name in table}
