@@ -209,23 +209,11 @@ def _with_commands(config: "AgentConfig", registries: Sequence[str]) -> "AgentCo
     return replace(config, sections={**sections, "commands": {"handlers": list(registries)}})
 
 
-def _handlers(config: "AgentConfig") -> "list[Handler]":
+def _handlers(config: "AgentConfig") -> "Sequence[Handler]":
     """What each installed system does on the agent, with its table of the settings."""
-    from farhand.agent.config import ConfigError
-    from farhand.agent.handler import Setup
-    from farhand.model.policy import suggest
-    from farhand.systems import find_systems, load
+    from farhand.systems.handlers import build_handlers
 
-    systems = [system for system in find_systems() if system.handler is not None]
-    names = [system.name for system in systems]
-    for section in config.sections:
-        if section not in names:
-            raise ConfigError(f"agent.toml has no table [{section}]{suggest(section, names)}")
-    handlers: list[Handler] = []
-    for system in systems:
-        setup = Setup(clock=SystemClock(), folder=config.folder, section=config.sections.get(system.name, {}))
-        handlers.append(load(system.handler or "")(setup))
-    return handlers
+    return build_handlers(config)
 
 
 async def _describe(handlers: "Sequence[Handler]") -> "list[PrinterInfo]":
@@ -289,7 +277,7 @@ def _quoted(value: object) -> str:
     return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def _write_settings(path: Path, text: str, *, force: bool) -> "tuple[AgentConfig, list[Handler]]":
+def _write_settings(path: Path, text: str, *, force: bool) -> "tuple[AgentConfig, Sequence[Handler]]":
     """Writes settings that only the owner can read, once they have been found to work.
 
     Raises FarhandError when they do not, or when other settings are there already.

@@ -133,10 +133,6 @@ class Hub:
         """The claims parked in a lane, oldest first."""
         return list(self._lanes.get(lane, {}).values())
 
-    def parked_in(self, lanes: Iterable[bytes]) -> bool:
-        """Whether anybody waits for one of the lanes."""
-        return any(lane in self._lanes for lane in lanes)
-
     def changed(self, jobs: Iterable[bytes]) -> None:
         """Wake whoever watches these jobs."""
         for job in jobs:

@@ -22,7 +22,7 @@ def build_handlers(
     names = [system.name for system in present]
     for table in config.sections:
         if table not in names:
-            raise ConfigError(f"agent.toml: unknown table [{table}]{suggest(table, names)}")
+            raise ConfigError(f"agent.toml has no table [{table}]{suggest(table, names)}")
     handlers: list[Handler] = []
     for system in present:
         section = config.sections.get(system.name, {})

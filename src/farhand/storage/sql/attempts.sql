@@ -24,15 +24,6 @@ WHERE a.agent_id = :agent_id AND a.ended_at IS NULL AND a.dialect = 'native'
 ORDER BY a.job_seq
 LIMIT 64;
 
--- name: agent_open
--- The jobs an agent holds open attempts of.
-SELECT j.id AS id, a.number AS number
-FROM attempts AS a
-INNER JOIN jobs AS j ON a.job_seq = j.seq
-WHERE a.agent_id = :agent_id AND a.ended_at IS NULL
-ORDER BY a.job_seq
-LIMIT 1000;
-
 -- name: insert_refusal
 -- An agent that refused a job is not offered it again until its capabilities change.
 INSERT INTO refusals (job_seq, agent_id, org_id, created_at)

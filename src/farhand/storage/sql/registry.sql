@@ -77,10 +77,6 @@ INSERT INTO agent_keys (digest, org_id, agent_id, created_at, revoked_at)
 VALUES (:digest, :org_id, :agent_id, :now, NULL)
 ON CONFLICT DO NOTHING RETURNING 1;
 
--- name: revoke_agent_keys
--- Every key of the agent.
-UPDATE agent_keys SET revoked_at = :now WHERE agent_id = :agent_id AND revoked_at IS NULL;
-
 -- name: insert_api_key
 -- No row comes back when the name is taken.
 INSERT INTO api_keys (id, org_id, user_id, name, live_name, digest, grants, created_at, revoked_at)
