@@ -481,12 +481,9 @@ def test_a_body_in_chunks_is_read_like_any_other(narrow: Server) -> None:
     machine = narrow.machine()
     message = {"printer_id": machine.printers[0], "type": "raw_base64", "content": "eA=="}
     whole = json.dumps(message).encode()
-    pieces = iter([whole[:10], whole[10:11], whole[11:]])
-    reply = narrow.call("POST", "/jobs", body=pieces, headers={"Transfer-Encoding": "chunked"})
-    assert reply.status in (201, 400)
     parts = b"".join(b"%x\r\n%s\r\n" % (len(p), p) for p in (whole[:10], whole[10:11], whole[11:]))
     start = head("POST", "/jobs", "Transfer-Encoding: chunked") + b"\r\n\r\n"
-    exchange(narrow.port, start + parts + b"0\r\n\r\n").ok(201)
+    exchange(narrow.port, start, parts, b"0\r\n\r\n").ok(201)
 
 
 @pytest.mark.parametrize(
