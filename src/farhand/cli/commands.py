@@ -11,9 +11,20 @@ from farhand.cli.connection import Session, api_options
 from farhand.cli.mistakes import Mistake
 from farhand.cli.output import Cell, Column, make_console, show_facts, show_json, show_table
 from farhand.cli.print_file import Duration
-from farhand.cli.words import CALM, EXIT_CODES, STYLES, TIMEOUT_EXIT, age, clean, local_time
+from farhand.cli.words import (
+    CALM,
+    EXIT_CODES,
+    STYLES,
+    TIMEOUT_EXIT,
+    age,
+    change,
+    clean,
+    json_line,
+    local_time,
+    moment,
+)
 from farhand.model.clock import SystemClock
-from farhand.protocol.commands import STATUSES, CommandEvent, CommandView
+from farhand.protocol.commands import STATUSES, CommandView
 
 if TYPE_CHECKING:
     from farhand.client import Client
@@ -140,7 +151,7 @@ def _show_end(session: Session, command: CommandView) -> None:
     style = STYLES.get(command.state)
     make_console().print(f"{command.uuid} {_sentence(command)}", style=style, soft_wrap=True)
     if command.result is not None:
-        click.echo(clean(_json_line(command.result) or ""))
+        click.echo(clean(json_line(command.result) or ""))
     advice = _next_step(command)
     if advice is not None:
         click.echo(advice, err=True)
@@ -166,10 +177,6 @@ def _next_step(command: CommandView) -> str | None:
             f"Issue it again: farhand commands retry {command.uuid}"
         )
     return None
-
-
-def _json_line(value: object) -> str | None:
-    return None if value is None else msgspec.json.encode(value).decode()
 
 
 @commands.command("list")
@@ -232,15 +239,12 @@ def show_command(session: Session, uuid: str, wait: bool, timeout: int | None) -
 
 
 def _facts(command: CommandView) -> dict[str, Cell | str | None]:
-    def moment(text: str | None) -> str | None:
-        return None if text is None else local_time(text)
-
     return {
         "command": command.uuid,
         "status": Cell(text=_sentence(command), style=STYLES.get(command.state, CALM)),
         "type": command.type,
         "agent": command.agent or command.agent_id,
-        "params": _json_line(command.params),
+        "params": json_line(command.params),
         "attempts": str(command.attempts) if command.attempts > 1 else None,
         "last error": command.error if command.status != "failed" else None,
         "created": moment(command.created_at),
@@ -249,7 +253,7 @@ def _facts(command: CommandView) -> dict[str, Cell | str | None]:
         "expires": None if command.final or command.collected_at else moment(command.expires_at),
         "finished": moment(command.finished_at),
         "retry of": command.retry_of,
-        "result": _json_line(command.result),
+        "result": json_line(command.result),
     }
 
 
@@ -268,12 +272,8 @@ def show_events(session: Session, uuid: str) -> None:
         Column(title="STATUS"),
         Column(title="WHAT HAPPENED", shrink=True),
     )
-    rows = [(local_time(event.at), _change(event), event.text) for event in found]
+    rows = [(local_time(event.at), change(event), event.text) for event in found]
     show_table(columns, rows, empty="Nothing is known to have happened.")
-
-
-def _change(event: CommandEvent) -> str:
-    return event.to if event.from_ in (None, event.to) else f"{event.from_} → {event.to}"
 
 
 @commands.command("cancel")

@@ -1,7 +1,6 @@
 """`farhand jobs`: look at jobs and act on them."""
 
 import click
-import msgspec
 
 from farhand.cli.connection import Session, api_options
 from farhand.cli.output import Cell, Column, show_facts, show_json, show_table
@@ -11,15 +10,18 @@ from farhand.cli.words import (
     EXIT_CODES,
     STYLES,
     age,
+    change,
     clean,
+    json_line,
     local_time,
+    moment,
     next_step,
     sentence,
     state_words,
 )
 from farhand.model.clock import SystemClock
 from farhand.model.job import State
-from farhand.protocol.client import EventView, JobView
+from farhand.protocol.client import JobView
 
 JOB_COLUMNS = (
     Column(title="ID"),
@@ -118,9 +120,6 @@ def show_job(session: Session, job_id: str, wait: bool, timeout: int | None) -> 
 
 
 def _facts(job: JobView, printers: dict[str, str]) -> dict[str, Cell | str | None]:
-    def moment(text: str | None) -> str | None:
-        return None if text is None else local_time(text)
-
     return {
         "job": job.id,
         "state": Cell(text=sentence(job), style=STYLES.get(job.state, CALM)),
@@ -128,7 +127,7 @@ def _facts(job: JobView, printers: dict[str, str]) -> dict[str, Cell | str | Non
         "kind": job.kind,
         "printer": printers.get(job.printer_id or "", job.printer_id),
         "payload": None if job.payload_size is None else f"{job.payload_size} bytes",
-        "params": _json_line(job.params),
+        "params": json_line(job.params),
         "source": job.source,
         "tags": ", ".join(job.tags) or None,
         "tries": str(job.tries) if job.tries > 1 else None,
@@ -139,12 +138,8 @@ def _facts(job: JobView, printers: dict[str, str]) -> dict[str, Cell | str | Non
         "expires": None if job.final or job.accepted_at else moment(job.expires_at),
         "finished": moment(job.finished_at),
         "retry of": job.retry_of,
-        "result": _json_line(job.result),
+        "result": json_line(job.result),
     }
-
-
-def _json_line(value: object) -> str | None:
-    return None if value is None else msgspec.json.encode(value).decode()
 
 
 @jobs.command("events")
@@ -168,17 +163,13 @@ def show_events(session: Session, job_id: str) -> None:
         (
             f"{local_time(event.at).split(' ')[1]}.{event.at[20:23]}",
             event.verb,
-            Cell(text=_change(event), style=STYLES.get(event.to, CALM)),
+            Cell(text=change(event), style=STYLES.get(event.to, CALM)),
             event.actor.partition(":")[0],
             event.reason,
         )
         for event in found
     ]
     show_table(columns, rows, empty="Nothing is known to have happened.")
-
-
-def _change(event: EventView) -> str:
-    return event.to if event.from_ in (None, event.to) else f"{event.from_} → {event.to}"
 
 
 @jobs.command("cancel")

@@ -5,9 +5,12 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 
+import msgspec
+
 from farhand.model.clock import from_rfc3339
 from farhand.model.errors import FarhandError
-from farhand.protocol.client import JobView
+from farhand.protocol.client import EventView, JobView
+from farhand.protocol.commands import CommandEvent
 
 CALM: Final = "default"
 STYLES: Final[Mapping[str, str]] = {
@@ -28,6 +31,7 @@ _EVIDENCE: Final = {
     "reported": "the agent says so",
     "person": "a person said so",
 }
+_AGAIN: Final = {True: "print it again", False: "submit it again"}
 
 
 def clean(text: str) -> str:
@@ -66,20 +70,41 @@ def sentence(job: JobView) -> str:
 
 def next_step(job: JobView) -> str | None:
     """What a person can do about a job that did not simply end well."""
+    printing = job.kind.startswith("print.")
     if job.state == "uncertain":
+        look = (
+            "Look at the printer: nobody else knows whether it came out."
+            if printing
+            else "Look at what it was to do: nobody else knows whether it happened."
+        )
         return (
-            "Look at the printer: nobody else knows whether it came out. Then\n"
+            f"{look} Then\n"
             f"  farhand jobs resolve {job.id} done     it did\n"
-            f"  farhand jobs retry {job.id}            it did not; print it again"
+            f"  farhand jobs retry {job.id}            it did not; {_AGAIN[printing]}"
         )
     if job.state in ("failed", "expired"):
-        return f"Print it again with: farhand jobs retry {job.id}"
+        return f"{_AGAIN[printing].capitalize()} with: farhand jobs retry {job.id}"
     return None
 
 
 def local_time(text: str) -> str:
     """RFC 3339 as this machine's own time, to the second."""
     return datetime.fromtimestamp(from_rfc3339(text) // 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def moment(text: str | None) -> str | None:
+    """The same for a time that may not have come."""
+    return None if text is None else local_time(text)
+
+
+def json_line(value: object) -> str | None:
+    """Anything as JSON in one line; None stays None, so that nothing is shown."""
+    return None if value is None else msgspec.json.encode(value).decode()
+
+
+def change(event: EventView | CommandEvent) -> str:
+    """Where an event led from and to."""
+    return event.to if event.from_ in (None, event.to) else f"{event.from_} → {event.to}"
 
 
 def age(text: str, now_ms: int) -> str:
