@@ -28,6 +28,10 @@ class System:
     loaded only where they are needed. `configure`, written the same way, takes the manifest and
     the system's own table of farhand.toml and returns the manifest with the kinds, types and
     policies found there; `declared` is what else it found, which the host only carries.
+
+    A policy is named as its kind, or `kind.word` where a kind has several; `policy_of` then says
+    which one a job is retried under. `results` names an object that checks what agents report
+    and says what is shown of it, for kinds whose result is more than JSON to be passed on.
     """
 
     name: str
@@ -38,18 +42,22 @@ class System:
     routes: str | None = None
     handler: str | None = None
     configure: str | None = None
+    policy_of: str | None = None
+    results: str | None = None
     declared: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def __post_init__(self) -> None:
         if not _NAME.match(self.name):
             raise ManifestError(f"{self.name!r} cannot name a system; use a-z, 0-9, - and _")
-        strangers = ({*self.types.values()} | {*self.policies}) - {*self.kinds}
+        named = {name for name in self.policies if not name.startswith(tuple(f"{k}." for k in self.kinds))}
+        strangers = ({*self.types.values()} | named) - {*self.kinds}
         if strangers:
             raise ManifestError(f"system {self.name}: {min(strangers)!r} is not among its kinds")
         bare = [kind for kind in self.kinds if kind not in self.policies]
         if bare:
             raise ManifestError(f"system {self.name}: kind {bare[0]!r} has no policy")
-        for reference in (self.submit, self.routes, self.handler, self.configure):
+        places = (self.submit, self.routes, self.handler, self.configure)
+        for reference in (*places, self.policy_of, self.results):
             if reference is not None and not _REFERENCE.match(reference):
                 raise ManifestError(f"system {self.name}: {reference!r} is not written module:name")
         object.__setattr__(self, "types", MappingProxyType(dict(self.types)))

@@ -171,6 +171,13 @@ class ResultRequest(Message, frozen=True):
         return f"ResultRequest(ok={self.ok})"
 
 
+class ResultBodyReply(Reply, frozen=True):
+    """`PUT /agent/jobs/{id}/result/body`: the address and size of what is now kept."""
+
+    sha256: str
+    size: int
+
+
 class BatchResult(Message, frozen=True):
     """One entry of `POST /agent/results`."""
 

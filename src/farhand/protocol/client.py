@@ -93,6 +93,12 @@ class JobView(Reply, frozen=True):
     result: Any
 
 
+class EndedReply(JobView, frozen=True):
+    """`POST /jobs` with `Prefer: wait=N`, when the job ended in that time: all of it."""
+
+    job_id: str
+
+
 class EventView(Reply, frozen=True):
     """One entry of a job's trail. `actor` is `kind` or `kind:id`."""
 

@@ -8,6 +8,7 @@ from typing import Annotated, Final
 from msgspec import Meta
 
 from farhand.protocol.agent import Name
+from farhand.protocol.agent import ResultBodyReply as ResultBodyReply
 from farhand.protocol.wire import Message, Reply
 
 KIND: Final = "fetch.http"
@@ -204,13 +205,6 @@ class FetchError(Message, frozen=True, rename=_CAMEL):
     elapsed_ms: Size | None = None
     remote_address: Annotated[str, Meta(max_length=100)] | None = None
     redirects: Annotated[list[RedirectReport], Meta(max_length=50)] = []
-
-
-class ResultBodyReply(Reply, frozen=True):
-    """`PUT /agent/jobs/{id}/result/body`: the address and size of what is now kept."""
-
-    sha256: str
-    size: int
 
 
 class FetchCounters(Reply, frozen=True, rename=_CAMEL):

@@ -4,11 +4,12 @@ Readers ignore members that they do not know, in both directions. Every reply is
 `{"status": "ok", "data": …}`, every error is `{"status": "error", "code", "message"}`.
 """
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from farhand.protocol.fetch import FetchCounters
 from farhand.protocol.wire import Reply
 
 PATH: Final = "/pulsar/agent/api"
@@ -18,12 +19,13 @@ SESSION_HEADER: Final = "Farhand-Session"
 
 BROWSER_PREFIX: Final = "browser-"
 REFUSED_CODE: Final = "agent-refused-override"
+STATES: Final = ("done", "failed", "refused", "noop")
 BATCH_MIN: Final = 1
 BATCH_MAX: Final = 5
 RETRY_BUSY_MS: Final = 500
 RETRY_IDLE_MS: Final = 3_000
 RETRY_SETTLED_MS: Final = 300
-SESSION_LIFE_MS: Final = 24 * 3_600_000
+BID_MAX: Final = 512
 
 ERRORS: Final[dict[str, int]] = {
     "bid-required": 400,
@@ -31,27 +33,25 @@ ERRORS: Final[dict[str, int]] = {
     "device-pending": 403,
     "device-not-approved": 403,
     "session-unknown": 403,
-    "job-unknown": 404,
     "too-large": 413,
-    "too-many-devices": 429,
     "internal-error": 500,
     "busy": 503,
 }
-"""The codes of errors with their status. The seed has four of them; the others it leaves open."""
+"""The codes of errors with their status. Four are the seed's; the others it leaves open."""
 
-Word = Literal["ignore", "accept", "refuse"]
-Bid = Annotated[str, Meta(max_length=512)]
+Word = Annotated[str, Meta(pattern=r"^(ignore|accept|refuse)$(?!\n)")]
 _WORDS: Final = {"insecure_tls": "insecureTLS", "private_ip": "privateIP"}
 
 
 class _Request(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of what agents of this dialect send: they may know more than the seed says."""
+    """Base of what devices send: they may know more than the seed says."""
 
 
 class PulsarCapabilities(_Request, frozen=True, rename=_WORDS):
-    """What an agent does with jobs that want more than usual; left out means `ignore`.
+    """What a device does with jobs that want more than usual.
 
-    `tags` is an optional field: words that lead work to this agent.
+    `ignore` does not want to be offered them, `refuse` will not do them whatever happens,
+    `accept` does. `tags`, an optional field, are words that lead work to this device.
     """
 
     insecure_tls: Word = "ignore"
@@ -59,7 +59,7 @@ class PulsarCapabilities(_Request, frozen=True, rename=_WORDS):
     tags: Annotated[list[Annotated[str, Meta(min_length=1, max_length=100)]], Meta(max_length=20)] = []
 
 
-class SessionRequest(_Request, frozen=True, rename="camel"):
+class PulsarSessionRequest(_Request, frozen=True, rename="camel"):
     """`POST …/session`: open a session, or find the one that is still open."""
 
     bid: str | None = None
@@ -69,49 +69,59 @@ class SessionRequest(_Request, frozen=True, rename="camel"):
 
     def __repr__(self) -> str:
         """Without the bid, which is a key."""
-        return "SessionRequest()"
+        return "PulsarSessionRequest()"
 
 
-class ClaimRequest(_Request, frozen=True, rename="camel"):
-    """`POST …/claim`: ask for work. Capabilities left out stay as the session has them."""
+class PulsarClaimRequest(_Request, frozen=True, rename="camel"):
+    """`POST …/claim`: ask for work. Capabilities left out stay as the session has them.
+
+    `batch` is taken to be from 1 to 5, whatever it is.
+    """
 
     bid: str | None = None
     session_id: str | None = None
     capabilities: PulsarCapabilities | None = None
-    batch: int | float | None = None
+    batch: Any = None
 
     def __repr__(self) -> str:
         """Without the bid, which is a key."""
-        return "ClaimRequest()"
+        return "PulsarClaimRequest()"
 
 
-class CallbackError(_Request, frozen=True):
-    """Why there is no result. `source` is an optional field; the code says it where it is missing."""
+class PulsarError(_Request, frozen=True):
+    """Why there is no result. `source` is an optional field: whose doing it was."""
 
-    code: str = ""
+    code: str
     message: str = ""
-    source: Literal["target", "resolver", "agent", "policy"] | None = None
+    source: Annotated[str, Meta(pattern=r"^(target|resolver|agent|policy)$(?!\n)")] | None = None
 
 
-class CallbackRequest(_Request, frozen=True, rename="camel"):
-    """`POST …/callback`: how a job ended. `result` holds the fields of `protocol.fetch.FetchResult`."""
+class PulsarCallbackRequest(_Request, frozen=True, rename="camel"):
+    """`POST …/callback`: how a job ended. `result` has the members of a fetch result."""
 
     bid: str | None = None
     session_id: str | None = None
     job_id: str | None = None
-    result: msgspec.Raw | None = None
-    error: CallbackError | None = None
+    result: dict[str, Any] | None = None
+    error: PulsarError | None = None
 
     def __repr__(self) -> str:
         """Without the bid, which is a key, and the result, which may hold secrets."""
-        return "CallbackRequest()"
+        return "PulsarCallbackRequest()"
 
 
-class SessionReply(Reply, frozen=True, rename="camel"):
+class PulsarSessionData(Reply, frozen=True, rename="camel"):
     """The session, and the capabilities that it has now."""
 
     session_id: str
-    capabilities: dict[str, str]
+    capabilities: PulsarCapabilities
+
+
+class PulsarSessionReply(Reply, frozen=True):
+    """The answer to `POST …/session`."""
+
+    status: str
+    data: PulsarSessionData
 
 
 class PulsarRequest(Reply, frozen=True):
@@ -129,6 +139,10 @@ class PulsarRequest(Reply, frozen=True):
     range_request: str | None = msgspec.field(name="rangeRequest")
     follow_redirects: bool = msgspec.field(name="followRedirects")
 
+    def __repr__(self) -> str:
+        """Without URL, headers and body, which may hold secrets."""
+        return f"PulsarRequest(method={self.method!r})"
+
 
 class PulsarJob(Reply, frozen=True, rename="camel"):
     """One job handed out."""
@@ -137,15 +151,22 @@ class PulsarJob(Reply, frozen=True, rename="camel"):
     request: PulsarRequest
 
 
-class ClaimReply(Reply, frozen=True, rename="camel"):
-    """Jobs, and when to ask again. `cancel` names jobs of this session that are to be stopped."""
+class PulsarClaimData(Reply, frozen=True, rename="camel"):
+    """Jobs, and when to ask again. `cancel` names jobs of this device that are to be stopped."""
 
     jobs: list[PulsarJob]
     retry_after_ms: int
     cancel: list[str] | UnsetType = UNSET
 
 
-class CallbackReply(Reply, frozen=True, rename="camel"):
+class PulsarClaimReply(Reply, frozen=True):
+    """The answer to `POST …/claim`."""
+
+    status: str
+    data: PulsarClaimData
+
+
+class PulsarCallbackData(Reply, frozen=True, rename="camel"):
     """What became of the report: done, failed, refused or noop."""
 
     state: str
@@ -153,18 +174,32 @@ class CallbackReply(Reply, frozen=True, rename="camel"):
     cancel: list[str] | UnsetType = UNSET
 
 
-class StatsReply(Reply, frozen=True, rename="camel"):
-    """`GET …/stats`: the session's own row. Times are RFC 3339 with milliseconds and Z."""
+class PulsarCallbackReply(Reply, frozen=True):
+    """The answer to `POST …/callback`."""
+
+    status: str
+    data: PulsarCallbackData
+
+
+class PulsarStatsData(Reply, frozen=True, rename="camel"):
+    """The session's own row. Times are RFC 3339 with milliseconds and Z."""
 
     session_id: str
-    capabilities: dict[str, str]
+    capabilities: PulsarCapabilities
     user_agent: str | None
     created_at: str
     expires_at: str
-    stats: Any
+    stats: FetchCounters
 
 
-class ErrorReply(Reply, frozen=True):
+class PulsarStatsReply(Reply, frozen=True):
+    """The answer to `GET …/stats`."""
+
+    status: str
+    data: PulsarStatsData
+
+
+class PulsarProblem(Reply, frozen=True):
     """Every error of this dialect. The last two come with `device-pending` alone."""
 
     status: str

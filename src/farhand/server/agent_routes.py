@@ -30,8 +30,9 @@ from farhand.protocol.agent import (
 )
 from farhand.protocol.wire import decode, encode, problem_document
 from farhand.server.call import Call
+from farhand.server.collecting import await_jobs, working
 from farhand.server.context import Context
-from farhand.server.principal import COMMANDS
+from farhand.server.lanes import lanes_of, named_lanes
 from farhand.server.text import refuse_deep, refuse_nul
 from farhand.server.views import claimed_job
 
@@ -51,88 +52,6 @@ def _job_id(call: Call) -> bytes:
     if found is None:
         raise Problem("not-found", "there is no job with this id, or it is not yours")
     return found
-
-
-def working(call: Call) -> bool:
-    """Whether the agent may take new work."""
-    return call.principal.must_be_agent().state == "active"
-
-
-async def await_jobs(
-    context: Context, call: Call, ticket: Ticket, wait_ms: int, grant: str = "agent.work"
-) -> list[Claimed] | None:
-    """The jobs of a claim, held while there are none; None when the client hung up.
-
-    Raises Problem when the caller lost the grant, or its place as an agent, while it waited.
-    """
-    try:
-        jobs = await ticket.first()
-        hung_up = False
-        if not jobs and wait_ms > 0:
-            hung_up = await _hold(context, call, ticket, wait_ms)
-        elif jobs and ticket.request.dialect == Dialect.SEED:
-            hung_up = await call.is_gone()
-        jobs = await ticket.settled()
-    except BaseException:
-        ticket.dismiss()
-        raise
-    if hung_up:
-        # A native poll repeats itself and gets the same answer.
-        seeds = [claimed for claimed in jobs if claimed.attempt.dialect == Dialect.SEED]
-        await _give_back(context, seeds, "the agent hung up before the reply was written")
-        return None
-    if context.auth.epoch == call.epoch:
-        return jobs
-    return await _if_still_working(context, call, jobs, grant)
-
-
-async def _hold(context: Context, call: Call, ticket: Ticket, wait_ms: int) -> bool:
-    """Wait until the claim is answered or the time is up; whether the client hung up meanwhile."""
-    agent_id = call.principal.must_be_agent().id
-    context.held.enter(agent_id, ticket)
-    gone = asyncio.ensure_future(call.disconnected())
-    try:
-        await asyncio.wait((ticket.future, gone), timeout=wait_ms / 1000, return_when=asyncio.FIRST_COMPLETED)
-        return gone.done()
-    finally:
-        gone.cancel()
-        context.held.leave(agent_id, ticket)
-        context.saw(agent_id)
-
-
-async def _if_still_working(context: Context, call: Call, jobs: list[Claimed], grant: str) -> list[Claimed]:
-    """The registry changed while the claim waited: an agent that was revoked or paused gets nothing."""
-    try:
-        await context.auth.admit(call, grant)
-    except Problem:
-        await _give_back(context, jobs, "the agent was revoked before the reply was written")
-        raise
-    if not jobs or working(call):
-        return await _without_lost_lane(context, call, jobs)
-    await _give_back(context, jobs, "the agent was paused before the reply was written")
-    return []
-
-
-async def _without_lost_lane(context: Context, call: Call, jobs: list[Claimed]) -> list[Claimed]:
-    """An agent that no longer holds the grant for commands gets none."""
-    agent = call.principal.must_be_agent()
-    if COMMANDS in call.principal.grants:
-        return jobs
-    lost = [claimed for claimed in jobs if claimed.job.lane == agent.id]
-    await _give_back(context, lost, "the agent lost its grant before the reply was written")
-    return [claimed for claimed in jobs if claimed.job.lane != agent.id]
-
-
-async def _give_back(context: Context, jobs: list[Claimed], reason: str) -> None:
-    """Jobs that nobody has heard of go back uncounted."""
-    for claimed in jobs:
-        act = Act(
-            org_id=claimed.job.org_id,
-            job_id=claimed.job.id,
-            agent_id=claimed.attempt.agent_id,
-            token=claimed.attempt.token,
-        )
-        await context.store.release(Release(act=act, reason=reason))
 
 
 async def poll(context: Context, call: Call) -> None:
@@ -166,11 +85,8 @@ async def poll(context: Context, call: Call) -> None:
 
 def _claim_of(context: Context, call: Call, wanted: ClaimRequest) -> Claim:
     agent = call.principal.must_be_agent()
-    lanes = call.principal.own_lanes
-    if wanted.lanes is not None:
-        mine = set(lanes)
-        named = [parse_id(lane) for lane in wanted.lanes]
-        lanes = tuple(lane for lane in named if lane is not None and lane in mine)
+    principal = call.principal
+    lanes = lanes_of(principal) if wanted.lanes is None else named_lanes(principal, wanted.lanes)
     return Claim(
         org_id=agent.org_id,
         agent_id=agent.id,
@@ -190,6 +106,8 @@ def _directive(call: Call) -> str | None:
 
 def _claim_reply(context: Context, call: Call, jobs: list[Claimed]) -> ClaimReply:
     now = context.clock.now_ms()
+    for entry in jobs:
+        context.hooks.note(entry.job)
     return ClaimReply(jobs=[claimed_job(entry, now) for entry in jobs], directive=_directive(call))
 
 
@@ -206,7 +124,7 @@ async def claim(context: Context, call: Call) -> None:
 
 async def payload(context: Context, call: Call) -> None:
     """`GET /agent/jobs/{id}/payload`: the bytes; for a seed claim this is the start."""
-    act = _act(call, _lease(call))
+    act = act_of(call, lease(call))
     held = await context.store.fetch_payload(act)
     if isinstance(held, Problem):
         raise held
@@ -222,7 +140,7 @@ async def payload(context: Context, call: Call) -> None:
     await call.stream(context.payloads.open(place.sha256), place.size)
 
 
-def _lease(call: Call) -> str | None:
+def lease(call: Call) -> str | None:
     """The lease token of a request without a body. Raises Problem when it is none."""
     raw = call.header(b"farhand-lease")
     if raw is None:
@@ -233,7 +151,8 @@ def _lease(call: Call) -> str | None:
     return token
 
 
-def _act(call: Call, token: str | None, progress: Progress | None = None) -> Act:
+def act_of(call: Call, token: str | None, progress: Progress | None = None) -> Act:
+    """An agent's write about the job of the path, under this lease or its own open attempt."""
     agent = call.principal.must_be_agent()
     return Act(
         org_id=agent.org_id,
@@ -250,7 +169,7 @@ async def _read_held(call: Call) -> Act:
     refuse_nul(body, message)
     said = message.reason is not msgspec.UNSET
     reason = message.reason if isinstance(message.reason, str) else None
-    return _act(call, message.lease_token, Progress(phase=message.phase, reason=reason, says_reason=said))
+    return act_of(call, message.lease_token, Progress(phase=message.phase, reason=reason, says_reason=said))
 
 
 async def _reply_held(call: Call, held: Held | Problem) -> None:
@@ -287,7 +206,7 @@ async def _give(context: Context, call: Call, *, refuse: bool) -> None:
     body = await call.body(BODY_MAX)
     message = decode(_release, body or b"{}")
     refuse_nul(body, message)
-    request = Release(act=_act(call, message.lease_token), refuse=refuse, reason=message.reason)
+    request = Release(act=act_of(call, message.lease_token), refuse=refuse, reason=message.reason)
     answer = await context.store.release(request)
     if isinstance(answer, Problem):
         raise answer
@@ -321,6 +240,28 @@ def report_of(message: ResultRequest | BatchResult) -> Report:
     )
 
 
+async def _settle_of(context: Context, act: Act, message: ResultRequest | BatchResult) -> Settle:
+    """What a result asks of the engine, checked by the system whose job it is.
+
+    Raises Problem naming the field that the system does not take.
+    """
+    checks = context.hooks.results.get(await _kind(context, act, message))
+    if checks is None:
+        return Settle(act=act, report=report_of(message))
+    checked = await checks.check(context, act, message.result, ok=message.ok)
+    report = report_of(msgspec.structs.replace(message, result=checked.result))
+    return Settle(act=act, report=report, bytes_out=checked.bytes_out)
+
+
+async def _kind(context: Context, act: Act, message: ResultRequest | BatchResult) -> str:
+    known = context.hooks.kind(act.job_id)
+    if known is not None or message.result is None:
+        return known or ""
+    # Handed out by another process, or before this one began.
+    job = await context.store.job(act.org_id, act.job_id)
+    return job.kind if job is not None else ""
+
+
 def _next_wait_ms(context: Context, wanted: ClaimRequest) -> int:
     """How long the claim behind a result is held: a full server still answers the result itself."""
     return 0 if context.held.full else wanted.wait_ms
@@ -332,7 +273,7 @@ async def result(context: Context, call: Call) -> None:
     message = decode(_result, body)
     refuse_nul(body, message)
     refuse_deep("result", message.result)
-    request = Settle(act=_act(call, message.lease_token), report=report_of(message))
+    request = await _settle_of(context, act_of(call, message.lease_token), message)
     if message.next is None:
         answer = await context.store.settle(request)
         if isinstance(answer, Problem):
@@ -367,7 +308,10 @@ async def results(context: Context, call: Call) -> None:
             agent_id=agent.id,
             token=bytes.fromhex(entry.lease_token) if entry.lease_token is not None else None,
         )
-        pending.append(context.store.settle_soon(Settle(act=act, report=report_of(entry))))
+        try:
+            pending.append(context.store.settle_soon(await _settle_of(context, act, entry)))
+        except Problem as problem:
+            pending.append(_at_once(problem))
     ticket: Ticket | None = None
     if message.next is not None:
         ticket = context.store.claim_or_park(_claim_of(context, call, message.next))
@@ -379,6 +323,12 @@ async def results(context: Context, call: Call) -> None:
             return
         following = _claim_reply(context, call, jobs)
     await call.json(ResultsReply(items=items, next=following))
+
+
+def _at_once(problem: Problem) -> "asyncio.Future[Settled | Problem]":
+    answer: asyncio.Future[Settled | Problem] = asyncio.get_running_loop().create_future()
+    answer.set_result(problem)
+    return answer
 
 
 def _item(answer: Settled | Problem) -> dict[str, object]:

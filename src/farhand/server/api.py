@@ -5,7 +5,7 @@ from typing import Any
 from farhand.model.errors import Problem
 from farhand.protocol import agent as a
 from farhand.protocol import client as c
-from farhand.server import agent_routes, job_routes, manage_routes, pages, register
+from farhand.server import agent_routes, job_routes, manage_routes, pages, register, result_routes
 from farhand.server.routes import Route
 
 AGENT = "agent.work"
@@ -63,6 +63,8 @@ def _agent() -> list[Route]:
         Route(method="POST", path=f"{job}/result", handler=agent_routes.result, grant=AGENT, tag="agent",
               held=True, summary="Report how the work ended", request=a.ResultRequest,
               replies={200: a.ResultReply}),
+        Route(method="PUT", path=f"{job}/result/body", handler=result_routes.put_body, grant=AGENT,
+              tag="agent", summary="Put the bytes of a large result apart", replies={200: a.ResultBodyReply}),
         Route(method="POST", path="/agent/results", handler=agent_routes.results, grant=AGENT, tag="agent",
               held=True, summary="Report many results at once", request=a.ResultsRequest,
               replies={200: a.ResultsReply}),
@@ -70,10 +72,10 @@ def _agent() -> list[Route]:
 
 
 def _jobs() -> list[Route]:
-    made = {201: c.SubmitReply, 200: c.SubmitReply}
+    made = {201: c.SubmitReply, 200: c.SubmitReply, 202: c.SubmitReply}
     return [
         Route(method="POST", path="/jobs", handler=job_routes.submit, grant="jobs.submit", keyed=True,
-              summary="Submit a job", request=c.SubmitPrint, replies=made),
+              held=True, summary="Submit a job", request=c.SubmitPrint, replies=made),
         Route(method="GET", path="/jobs", handler=job_routes.listing, grant="jobs.read",
               summary="List jobs, newest first", query=job_routes.LIST_QUERY, replies=_list(c.JobView)),
         Route(method="POST", path="/jobs/batch", handler=job_routes.submit_batch, grant="jobs.submit",
@@ -85,6 +87,8 @@ def _jobs() -> list[Route]:
               replies={200: c.JobView}),
         Route(method="GET", path="/jobs/{id}/events", handler=job_routes.events, grant="jobs.read",
               summary="A job's trail", query=("limit", "cursor"), replies=_list(c.EventView)),
+        Route(method="GET", path="/jobs/{id}/result", handler=result_routes.show, grant="jobs.read",
+              held=True, summary="What a job came to", replies={200: bytes}),
         Route(method="POST", path="/jobs/{id}/retry", handler=job_routes.retry, grant="jobs.manage",
               summary="Submit a finished or uncertain job again", replies={201: c.SubmitReply}),
         Route(method="POST", path="/jobs/{id}/resolve", handler=job_routes.resolve, grant="jobs.manage",

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections import Counter, deque
+from collections.abc import Generator
 from dataclasses import dataclass, field
 
 from farhand.engine.ports import Payloads, Store
@@ -13,6 +14,7 @@ from farhand.model.system import System
 from farhand.server.auth import Authenticator
 from farhand.server.config import ServerConfig
 from farhand.server.desk import Decoder, Desk
+from farhand.server.hooks import Hooks
 from farhand.server.routes import Table
 
 
@@ -28,6 +30,7 @@ class Context:
     desk: Desk
     systems: tuple[System, ...]
     submitters: dict[str, Decoder]
+    hooks: Hooks = field(default_factory=Hooks)
     table: Table = field(default_factory=lambda: Table(()))
     held: "HeldPolls"
     seen: dict[bytes, int] = field(default_factory=dict[bytes, int])
@@ -99,8 +102,9 @@ class HeldPolls:
                 "busy", "the server holds as many requests as it may; ask again shortly", retry_after=5
             )
 
-    def enter_wait(self, key: bytes | None) -> None:
-        """Hold one more client request.
+    @contextlib.contextmanager
+    def waiting(self, key: bytes | None) -> Generator[None]:
+        """Hold one more client request while the block runs.
 
         Raises Problem `too-many-waits` beyond the key's bound, `busy` beyond the server's.
         """
@@ -110,10 +114,10 @@ class HeldPolls:
             raise Problem("too-many-waits", message, retry_after=1)
         self.count += 1
         self._waits[key] += 1
-
-    def leave_wait(self, key: bytes | None) -> None:
-        """The client request is answered."""
-        self.count -= 1
-        self._waits[key] -= 1
-        if self._waits[key] <= 0:
-            del self._waits[key]
+        try:
+            yield
+        finally:
+            self.count -= 1
+            self._waits[key] -= 1
+            if self._waits[key] <= 0:
+                del self._waits[key]

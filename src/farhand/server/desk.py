@@ -36,13 +36,15 @@ class PayloadUrl:
 class Prepared:
     """A decoded and checked request. `canonical` makes what its fingerprint is made from.
 
-    `idempotency_key` is one that stands in the body; a header says the same.
+    `idempotency_key` is one that stands in the body; a header says the same. `policy` is one of
+    this job's own, made from that in force.
     """
 
     submission: Submission
     canonical: Callable[[], bytes]
     payload_url: PayloadUrl | None = None
     idempotency_key: str | None = None
+    policy: Policy | None = None
 
 
 Decoder = Callable[[bytes, Principal, "Desk"], Awaitable[Prepared]]

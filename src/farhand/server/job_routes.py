@@ -7,7 +7,6 @@ import dataclasses
 import hashlib
 import logging
 import re
-from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
@@ -17,18 +16,18 @@ from farhand.engine.requests import JobFilter, Order, Reserve, Retry, Submit, Su
 from farhand.model.errors import Problem
 from farhand.model.ids import id_text, parse_id
 from farhand.model.job import TERMINAL, Job, State
-from farhand.protocol.client import CancelRequest, ResolveRequest, SubmitReply
+from farhand.protocol.client import CancelRequest, EndedReply, ResolveRequest, SubmitReply
 from farhand.protocol.wire import decode, problem_document
 from farhand.server.call import Call
 from farhand.server.context import Context
 from farhand.server.desk import Prepared
 from farhand.server.text import refuse_nul
 from farhand.server.views import event_view, job_view
+from farhand.server.waiting import WAIT_MAX_MS, applied, not_found, wait_for_change, watch
 
 log = logging.getLogger("farhand.server")
 
 BODY_MAX: Final = 1024 * 1024
-WAIT_MAX_MS: Final = 55_000
 PAGE: Final = 50
 PAGE_MAX: Final = 200
 BATCH_MAX: Final = 100
@@ -102,7 +101,7 @@ async def submit_prepared(
 ) -> Submitted | Problem:
     """Write down a checked request of this route, or find the job that already stands for it."""
     submission = prepared.submission
-    policy = context.desk.policy(submission.policy_name or submission.kind)
+    policy = prepared.policy or context.desk.policy(submission.policy_name or submission.kind)
     fingerprint: bytes | None = None
     key = _chosen_key(call, prepared, place)
     if key is not None:
@@ -156,14 +155,44 @@ def _submit_reply(done: Submitted) -> SubmitReply:
 
 
 async def submit(context: Context, call: Call) -> None:
-    """`POST /jobs`: write down a job of any system."""
+    """`POST /jobs`: write down a job of any system; with `Prefer: wait=N` held until it has ended."""
     body = await call.body(context.desk.body_limit)
-    done = await _submit(context, call, body)
+    wait_ms = call.prefer_wait_ms(WAIT_MAX_MS)
+    if wait_ms <= 0:
+        await _reply_made(call, _made(await _submit(context, call, body)))
+        return
+    # The room to wait is taken first: a job whose caller is then refused would be lost to it.
+    with context.held.waiting(call.principal.id):
+        done = _made(await _submit(context, call, body))
+        ended = await watch(context, call, done.job_id, wait_ms, _has_ended)
+    if ended is None:
+        return
+    held = applied(wait_ms)
+    if ended.state not in TERMINAL:
+        await _reply_made(call, dataclasses.replace(done, state=ended.state), 202, held)
+        return
+    reply = EndedReply(job_id=id_text(ended.id), **msgspec.structs.asdict(job_view(ended)))
+    location = (b"location", b"/jobs/" + reply.id.encode())
+    await call.json(reply, 201 if done.created else 200, headers=(location, held))
+
+
+def _has_ended(job: Job) -> bool:
+    # What is uncertain stays so until a person speaks: there is nothing to wait for.
+    return job.state in TERMINAL or job.state == State.UNCERTAIN
+
+
+def _made(done: Submitted | Problem) -> Submitted:
     if isinstance(done, Problem):
         raise done
+    return done
+
+
+async def _reply_made(
+    call: Call, done: Submitted, status: int | None = None, *more: tuple[bytes, bytes]
+) -> None:
     reply = _submit_reply(done)
     location = (b"location", b"/jobs/" + reply.id.encode())
-    await call.json(reply, 201 if done.created else 200, headers=(location,))
+    await call.json(reply, status or (201 if done.created else 200), headers=(location, *more))
 
 
 async def submit_batch(context: Context, call: Call) -> None:
@@ -200,11 +229,6 @@ def job_id(call: Call) -> bytes:
     return found
 
 
-def not_found() -> Problem:
-    """The answer for a job that is not there or not the caller's."""
-    return Problem("not-found", "there is no job with this id, or it is not yours")
-
-
 async def _job(context: Context, call: Call) -> Job:
     job = await context.store.job(call.principal.org_id, job_id(call))
     if job is None:
@@ -223,50 +247,6 @@ async def show(context: Context, call: Call) -> None:
     changed = await wait_for_change(context, call, job, wait_ms, lambda now: now.version != job.version)
     if changed is not None:
         await call.json(job_view(changed), headers=(applied(wait_ms),))
-
-
-def applied(wait_ms: int) -> tuple[bytes, bytes]:
-    """The header that tells how long a request was ready to be held."""
-    return (b"preference-applied", b"wait=%d" % (wait_ms // 1000))
-
-
-async def wait_for_change(
-    context: Context, call: Call, job: Job, wait_ms: int, differs: Callable[[Job], bool]
-) -> Job | None:
-    """The job once it differs from what the caller may know, or when the time is up; None on hang-up."""
-    key = call.principal.id
-    context.held.enter_wait(key)
-    try:
-        return await _changed(context, call, job, wait_ms, differs)
-    finally:
-        context.held.leave_wait(key)
-
-
-async def _changed(
-    context: Context, call: Call, job: Job, wait_ms: int, differs: Callable[[Job], bool]
-) -> Job | None:
-    gone = asyncio.ensure_future(call.disconnected())
-    loop = asyncio.get_running_loop()
-    end = loop.time() + wait_ms / 1000
-    try:
-        while not context.closing.is_set():
-            left = end - loop.time()
-            watch = context.store.hub.watch(job.id)
-            latest = await context.store.job(job.org_id, job.id)
-            if latest is None:
-                raise not_found()
-            if differs(latest) or left <= 0:
-                context.store.hub.unwatch(job.id, watch)
-                return latest
-            # Hints can be missed where several servers share a database, so look now and then.
-            pause = min(left, 2.0) if context.store.shared else left
-            await asyncio.wait((watch, gone), timeout=pause, return_when=asyncio.FIRST_COMPLETED)
-            context.store.hub.unwatch(job.id, watch)
-            if gone.done():
-                return None
-        return await context.store.job(job.org_id, job.id)
-    finally:
-        gone.cancel()
 
 
 def encode_cursor(seq: int) -> str:
@@ -369,11 +349,7 @@ async def retry(context: Context, call: Call) -> None:
     """`POST /jobs/{id}/retry`: the same work as a new job."""
     await call.body(BODY_MAX)
     job = await _job(context, call)
-    policy = context.desk.policies.get(job.kind)
+    policy = context.hooks.policy_of(job, context.desk.policies)
     if policy is None:
         raise Problem("unsupported-type", f"this server no longer knows jobs of kind {job.kind!r}")
-    done = await context.store.retry(Retry(order=_order(call), policy=policy))
-    if isinstance(done, Problem):
-        raise done
-    reply = _submit_reply(done)
-    await call.json(reply, 201, headers=((b"location", b"/jobs/" + reply.id.encode()),))
+    await _reply_made(call, _made(await context.store.retry(Retry(order=_order(call), policy=policy))), 201)

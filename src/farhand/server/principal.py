@@ -21,6 +21,7 @@ class Principal:
     grants: frozenset[str] = frozenset()
     agent: Agent | None = None
     lanes: tuple[bytes, ...] = ()
+    owner_lanes: tuple[bytes, ...] = ()
 
     @property
     def own_lanes(self) -> tuple[bytes, ...]:

@@ -25,6 +25,7 @@ from farhand.server.config import ConfigError, ServerConfig, policies, root_toke
 from farhand.server.connection import Connection
 from farhand.server.context import Context, HeldPolls
 from farhand.server.desk import Decoder, Desk
+from farhand.server.hooks import find_hooks
 from farhand.server.routes import Route, Table
 from farhand.server.timers import Timers
 
@@ -121,6 +122,7 @@ def assemble(
         desk=desk,
         systems=systems,
         submitters=_submitters(systems, load),
+        hooks=find_hooks(systems, load),
         held=HeldPolls(
             total=config.held_polls_max,
             per_agent=config.held_polls_per_agent,

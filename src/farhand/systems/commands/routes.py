@@ -20,18 +20,11 @@ from farhand.protocol.commands import (
 from farhand.protocol.wire import bad_field, decode
 from farhand.server.call import Call
 from farhand.server.context import Context
-from farhand.server.job_routes import (
-    WAIT_MAX_MS,
-    applied,
-    decode_cursor,
-    encode_cursor,
-    page_limit,
-    submit_prepared,
-    wait_for_change,
-)
+from farhand.server.job_routes import decode_cursor, encode_cursor, page_limit, submit_prepared
 from farhand.server.principal import Principal
 from farhand.server.routes import Route
 from farhand.server.text import refuse_nul
+from farhand.server.waiting import WAIT_MAX_MS, applied, wait_for_change
 from farhand.systems.commands import submit
 from farhand.systems.commands.dialects import agent as agent_dialect
 from farhand.systems.commands.dialects.agent import NOBODY, not_found

@@ -11,8 +11,9 @@ from farhand.model.job import Dialect
 from farhand.protocol.agent import ResultRequest
 from farhand.protocol.commands import CommandClaim, CommandResult, CommandResultReply
 from farhand.protocol.wire import bad_field, decode
-from farhand.server.agent_routes import WAIT_MAX_MS, await_jobs, report_of, working
+from farhand.server.agent_routes import WAIT_MAX_MS, report_of
 from farhand.server.call import Call
+from farhand.server.collecting import await_jobs, working
 from farhand.server.context import Context
 from farhand.server.principal import COMMANDS
 from farhand.server.routes import Route
