@@ -9,16 +9,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from farhand.agent.errors import LinkError, NoAnswer, Refused, ShutOut, Stale
-from farhand.agent.handler import Abandoned, PayloadError, ResultDraft, Withdrawn
+from farhand.agent.handler import Abandoned, PayloadError, ResultDraft, Unwilling, Withdrawn
 from farhand.agent.journal import Entry, Journal
 from farhand.agent.keeper import Hold, Keeper
 from farhand.agent.link import Link
-from farhand.agent.outbox import Outbox
+from farhand.agent.outbox import REASON_MAX, Outbox
 from farhand.agent.suspend import Waker
 from farhand.agent.workfiles import WorkFiles
 from farhand.model.clock import Clock
 from farhand.protocol.agent import ClaimReply, ClaimRequest, PayloadRef, ReleaseRequest
 
+STOPPED: Final = "the agent stopped"
 NOT_SENT: Final = "the agent stopped before anything was sent"
 log: Final = logging.getLogger(__name__)
 
@@ -51,6 +52,7 @@ class Attempt:
         self._payload = payload
         self._recovering = entry.begun
         self._past = entry.begun
+        self._unwilling: str | None = None
         hold = Hold(
             job_id=entry.job_id,
             attempt=entry.attempt,
@@ -67,6 +69,14 @@ class Attempt:
         if self._payload.base64 is None:
             self._keeper.say("downloading", None)
         return await self._parts.workfiles.payload(self._entry.key, self._entry.lease_token, self._payload)
+
+    async def scratch(self) -> Path:
+        """A place for a file that goes away with the attempt. Raises OSError."""
+        return await self._parts.workfiles.scratch(self._entry.key)
+
+    async def keep_body(self, path: Path) -> str:
+        """A file becomes the body of the result. Raises PayloadError, Abandoned."""
+        return await self._parts.workfiles.keep_body(self._entry.key, self._entry.lease_token, path)
 
     async def report(self, phase: str, reason: str | None) -> None:
         """Where the work is and why it waits; sent by and by."""
@@ -168,6 +178,9 @@ class Attempt:
             return None
         except Withdrawn:
             return self._stopped()
+        except Unwilling as error:
+            self._unwilling = error.message
+            return None
         except PayloadError as error:
             return ResultDraft(ok=False, error=error.message, retryable=error.retryable)
         except Exception as error:
@@ -191,18 +204,18 @@ class Attempt:
                 await journal.unsent(entry.key)
             if self._keeper.shut_out is not None:
                 return
-            if self._keeper.over.is_set() or await give_back(self._parts, entry):
+            if self._keeper.over.is_set() or await give_back(self._parts, entry, self._unwilling):
                 await journal.ended(entry.key)
 
 
-async def give_back(parts: Parts, entry: Entry) -> bool:
-    """Releases an attempt that has not begun; whether nothing is left to do about it.
+async def give_back(parts: Parts, entry: Entry, unwilling: str | None = None) -> bool:
+    """Releases an attempt that has not begun, or refuses it; whether nothing is left to do about it.
 
     Raises ShutOut.
     """
-    request = ReleaseRequest(lease_token=entry.lease_token, reason="the agent stopped")
+    request = ReleaseRequest(lease_token=entry.lease_token, reason=(unwilling or STOPPED)[:REASON_MAX])
     try:
-        await parts.link.release(entry.job_id, request)
+        await (parts.link.release if unwilling is None else parts.link.refuse)(entry.job_id, request)
     except NoAnswer:
         return False
     except Stale:
@@ -214,5 +227,6 @@ async def give_back(parts: Parts, entry: Entry) -> bool:
         await parts.outbox.deliver(parcel, None)
     except LinkError:
         return False
-    log.info("job_released", extra={"job": entry.job_id, "attempt": entry.attempt})
+    event = "job_released" if unwilling is None else "job_refused"
+    log.info(event, extra={"job": entry.job_id, "attempt": entry.attempt, "reason": unwilling})
     return True

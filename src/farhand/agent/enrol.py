@@ -12,7 +12,7 @@ from farhand import __version__
 from farhand.agent.backoff import Backoff
 from farhand.agent.config import AgentConfig, ConfigError, read_key
 from farhand.agent.errors import NoAnswer, Pending, Refused, ShutOut, Stale
-from farhand.agent.handler import Handler
+from farhand.agent.handler import Declares, Handler
 from farhand.agent.link import Link
 from farhand.agent.suspend import Waker
 from farhand.protocol.agent import PrinterInfo, RegisterReply, RegisterRequest
@@ -102,12 +102,17 @@ class Registration:
                 found.setdefault(device.name, device)
         return sorted(found.values(), key=lambda device: device.name)
 
+    def _capabilities(self) -> list[str]:
+        declaring = [handler for handler in self._handlers if isinstance(handler, Declares)]
+        return sorted({name for handler in declaring for name in handler.capabilities})
+
     async def _register(self, devices: list[PrinterInfo]) -> RegisterReply:
         request = RegisterRequest(
             name=self._name,
             printers=devices,
             version=__version__,
             runtime=f"python {platform.python_version()} {platform.system().lower()}",
+            capabilities=self._capabilities(),
         )
         backoff = Backoff()
         while True:

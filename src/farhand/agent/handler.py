@@ -1,14 +1,17 @@
 """What a system's handler gets from the agent and gives back."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from farhand.model.clock import Clock
 from farhand.model.errors import FarhandError
 from farhand.protocol.agent import ClaimedJob, PrinterInfo
+
+if TYPE_CHECKING:
+    from farhand.agent.config import AgentConfig
 
 
 class Abandoned(FarhandError):
@@ -19,6 +22,12 @@ class Abandoned(FarhandError):
 
 class Withdrawn(FarhandError):
     """The server wants the job stopped, and nothing irreversible has begun."""
+
+    code = "state-conflict"
+
+
+class Unwilling(FarhandError):
+    """This agent does not do such work, though another may: nothing has been begun."""
 
     code = "state-conflict"
 
@@ -86,6 +95,17 @@ class Tools(Protocol):
         """
         ...
 
+    async def scratch(self) -> Path:
+        """A place for a file that goes away with the attempt. Raises OSError."""
+        ...
+
+    async def keep_body(self, path: Path) -> str:
+        """The file's bytes become the body of the result; their SHA-256 in hexadecimal.
+
+        Tried again while the attempt is ours. Raises PayloadError, Abandoned.
+        """
+        ...
+
     async def report(self, phase: str, reason: str | None) -> None:
         """Where the work is and in words why it waits; sent by and by."""
         ...
@@ -117,7 +137,10 @@ class Handler(Protocol):
         ...
 
     async def run(self, job: ClaimedJob, tools: Tools) -> ResultDraft:
-        """Does one job. Cancelled as a task only before `no_return` has returned."""
+        """Does one job. Cancelled as a task only before `no_return` has returned.
+
+        Raises Unwilling to hand it to another agent.
+        """
         ...
 
     async def recover(self, work: Unfinished, tools: Tools) -> ResultDraft:
@@ -139,10 +162,44 @@ class OwnLane(Protocol):
     own_lane: int
 
 
+@runtime_checkable
+class OwnersLane(Protocol):
+    """A handler of work that any agent of the same owners may do.
+
+    `owners_lane` is how many such jobs it takes at once. What is lost with the agent the server
+    hands out anew, so the journal of such work is not waited for before its point of no return.
+    """
+
+    owners_lane: int
+
+
+@runtime_checkable
+class Declares(Protocol):
+    """A handler whose work asks for more than a kind. `capabilities` are told to the server."""
+
+    capabilities: Sequence[str]
+
+
+@runtime_checkable
+class Apart(Protocol):
+    """A handler that dials out by itself, in words of its own, instead of through the agent."""
+
+    async def serve(self, stopping: asyncio.Event, show: Callable[[str], None]) -> None:
+        """Works until `stopping`, and then sees through what has begun.
+
+        `show` gets what a person has to read. Raises ShutOut.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """What a handler is made with: its table of agent.toml, and where relative paths start."""
+    """What a handler is made with: its table of agent.toml, and where relative paths start.
+
+    `agent` are the settings outside the tables; None where no agent runs.
+    """
 
     clock: Clock
     folder: Path
     section: Mapping[str, object] = field(default_factory=dict[str, object])
+    agent: "AgentConfig | None" = None

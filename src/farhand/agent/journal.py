@@ -1,7 +1,7 @@
 """The agent's memory of work in hand, on disk before it matters.
 
 An append-only file, one JSON line per fact behind a checksum, flushed to disk before the call
-returns. A torn last line is what a crash leaves; a bad line elsewhere means that the disk
+returns where it matters. A torn last line is what a crash leaves; a bad line elsewhere means that the disk
 lies, and then everything open counts as possibly begun.
 """
 
@@ -35,7 +35,10 @@ class _Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 @dataclass(slots=True)
 class Entry:
-    """An attempt in hand. `begun`: its point of no return was about to be crossed."""
+    """An attempt in hand. `begun`: its point of no return was about to be crossed.
+
+    What is noted of a `light` one before that is not waited for: a power cut may take it.
+    """
 
     job_id: str
     attempt: int
@@ -45,6 +48,7 @@ class Entry:
     begun: bool = False
     memo: str | None = None
     handle: str | None = None
+    light: bool = False
 
     @property
     def key(self) -> Key:
@@ -86,7 +90,7 @@ class Journal:
     async def taken(self, entry: Entry) -> None:
         """An attempt is ours to do."""
         self._open[entry.key] = entry
-        await self._append(_taken(entry))
+        await self._append(_taken(entry), flush=not entry.light)
 
     async def begun(self, key: Key, memo: str) -> None:
         """Its point of no return is about to be crossed."""
@@ -107,25 +111,27 @@ class Journal:
 
     async def ended(self, key: Key) -> None:
         """Nothing is left to do for it; its result, if any, is safe elsewhere."""
-        if self._open.pop(key, None) is not None:
-            await self._append(_fact("ended", key))
+        entry = self._open.pop(key, None)
+        if entry is not None:
+            await self._append(_fact("ended", key), flush=entry.begun or not entry.light)
 
     def close(self) -> None:
         """Closes the file."""
         os.close(self._fd)
 
-    async def _append(self, line: _Line) -> None:
+    async def _append(self, line: _Line, *, flush: bool = True) -> None:
         async with self._lock:
             if self._size > COMPACT_BYTES:
                 await asyncio.to_thread(self._replace, self._whole())
-            await asyncio.to_thread(self._write, encode_line(line))
+            await asyncio.to_thread(self._write, encode_line(line), flush)
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, data: bytes, flush: bool) -> None:
         try:
             written = os.write(self._fd, data)
             if written < len(data):
                 raise OSError(28, "the disk is full")
-            os.fsync(self._fd)
+            if flush:
+                os.fsync(self._fd)
         except OSError:
             # Half a line in the middle would make all that follows doubtful.
             os.ftruncate(self._fd, self._size)

@@ -1,6 +1,7 @@
 """One lane per device: a device does one thing at a time, and a stuck one blocks only itself.
 
-Work without a device has one lane for the whole agent, as wide as its handlers say.
+Work without a device has lanes of its own, as wide as their handlers say: one for what is
+meant for this agent, one for what any agent of the same owners may do.
 """
 
 import asyncio
@@ -8,19 +9,23 @@ from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, Final
 
 OWN: Final = ""
-"""The name of the agent's own lane; no device has it."""
+OWNERS: Final = "\x00"
+"""The names of the lanes without a device; no device has them."""
+
+OWNERS_WORD: Final = "owners"
+"""What the server calls the lanes of this agent's owners, taken together."""
 
 
 class Lanes:
-    """Which devices there are and which of them are at work. `own_width` is how many jobs the
-    agent's own lane takes at once.
+    """Which devices there are and which of them are at work. `widths` says how many jobs the
+    lanes without a device take at once.
 
     Lanes go by the device's name, because work left behind by an earlier run must hold its
     lane before the server has given ids. `changed` is set when a lane appears or falls free.
     """
 
-    def __init__(self, own_width: int = 0) -> None:
-        self._own_width = own_width
+    def __init__(self, widths: Mapping[str, int] | None = None) -> None:
+        self._widths = {name: width for name, width in (widths or {}).items() if width}
         self.changed = asyncio.Event()
         self._names: dict[str, str] = {}
         self._busy: dict[str, set[asyncio.Task[None]]] = {}
@@ -38,11 +43,18 @@ class Lanes:
 
     def free(self) -> Sequence[str]:
         """Ids of the devices that could work now."""
-        return [device_id for device_id, name in self._names.items() if self.is_free(name)]
+        return [device_id for device_id, name in self._names.items() if self._may_bring(name)]
 
     def is_free(self, name: str) -> bool:
         """Whether one more job has room in this lane."""
-        return len(self._busy.get(name, ())) < (self._own_width if name == OWN else 1)
+        return len(self._busy.get(name, ())) < self._width(name)
+
+    def _width(self, name: str) -> int:
+        return self._widths.get(name, 0) if name in (OWN, OWNERS) else 1
+
+    def _may_bring(self, name: str) -> bool:
+        """What is meant for this agent can be work for either lane without a device."""
+        return all(map(self.is_free, self._widths)) if name == OWN else self.is_free(name)
 
     def occupy(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         """Runs work in a lane until it ends."""

@@ -1,12 +1,14 @@
 """Requests to the server, every one of them with a limit on how long it may take."""
 
 import asyncio
+import hashlib
 import ssl
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar, cast
+from typing import Any, BinaryIO, Final, TypeVar, cast
 
 import httpx2
 import msgspec
@@ -28,13 +30,15 @@ from farhand.protocol.agent import (
     ResultRequest,
     StateReply,
 )
-from farhand.protocol.signing import NEW_AGENT
+from farhand.protocol.fetch import ResultBodyReply
+from farhand.protocol.signing import NEW_AGENT, digest_text
 from farhand.protocol.wire import encode
 
 CONNECT_MS: Final = 10_000
 ANSWER_MS: Final = 15_000
 STALL_MS: Final = 30_000
 REPLY_BYTES_MAX: Final = 64 * 1024 * 1024
+CHUNK_BYTES: Final = 256 * 1024
 RETRY_AFTER_MAX_MS: Final = 600_000
 REGISTER: Final = "/agent/register"
 
@@ -74,7 +78,7 @@ class Link:
         self._key = key
         self._signer = signer
         self._agent: str | None = None
-        self._context = _context(ca_file)
+        self._context = server_context(ca_file)
         self._line = _Line(self._open())
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -102,6 +106,10 @@ class Link:
         """Gives work back that has not begun in earnest. Raises Refused `no-return`, too."""
         return await self._post(f"/agent/jobs/{job_id}/release", request, StateReply)
 
+    async def refuse(self, job_id: str, request: ReleaseRequest) -> StateReply:
+        """Leaves work to other agents."""
+        return await self._post(f"/agent/jobs/{job_id}/refuse", request, StateReply)
+
     async def result(self, job_id: str, request: ResultRequest) -> ResultReply:
         """Reports how an attempt ended."""
         return await self._post(f"/agent/jobs/{job_id}/result", request, ResultReply)
@@ -126,12 +134,32 @@ class Link:
                 raise NoAnswer("the payload came as a page, not as bytes; is there a proxy in between?")
             count = 0
             async for chunk in reply.aiter_bytes():
-                limit.reschedule(asyncio.get_running_loop().time() + self._stall_ms / 1000)
+                _push_back(limit, self._stall_ms)
                 count += len(chunk)
                 if count > size_max:
                     raise Refused(f"the payload exceeds {size_max} bytes", problem="payload-too-large")
                 await asyncio.to_thread(write, chunk)
             return count
+
+    async def upload(self, job_id: str, lease_token: str, path: Path) -> ResultBodyReply:
+        """Streams a file up as the body of a job's result."""
+        target = f"/agent/jobs/{job_id}/result/body"
+        with await asyncio.to_thread(path.open, "rb") as file:
+            found = await asyncio.to_thread(hashlib.file_digest, file, "sha256")
+            size = file.tell()
+            headers = {
+                "Farhand-Lease": lease_token,
+                "Content-Type": "application/octet-stream",
+                "Content-Length": str(size),
+                **self._credentials("PUT", target, b"", digest=digest_text(found.digest())),
+            }
+            async with self._limit(self._stall_ms) as (client, limit):
+                content = _chunks(file, partial(_push_back, limit, self._stall_ms))
+                async with client.stream("PUT", target, content=content, headers=headers) as reply:
+                    body = await _body(reply)
+                    if reply.status_code not in (200, 201):
+                        raise _failure(reply, body)
+        return _decoded(target, body, ResultBodyReply)
 
     def reconnect(self) -> None:
         """Ends what is under way (as NoAnswer) and drops all connections.
@@ -174,12 +202,11 @@ class Link:
             body = await _body(reply)
             if reply.status_code != 200:
                 raise _failure(reply, body)
-        try:
-            return msgspec.json.decode(body, type=kind)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise NoAnswer(f"the reply to {path} is not the server's: {error}") from error
+        return _decoded(path, body, kind)
 
-    def _credentials(self, method: str, path: str, body: bytes) -> dict[str, str]:
+    def _credentials(
+        self, method: str, path: str, body: bytes, *, digest: str | None = None
+    ) -> dict[str, str]:
         bearer = {"Authorization": f"Bearer {self._key}"}
         if self._signer is None:
             return bearer
@@ -187,7 +214,7 @@ class Link:
             return {**bearer, **self._signer.headers(NEW_AGENT, method, path, body)}
         if self._agent is None:
             raise NoAnswer("the agent is not registered yet")
-        return self._signer.headers(self._agent, method, path, body)
+        return self._signer.headers(self._agent, method, path, body, digest=digest)
 
     @asynccontextmanager
     async def _limit(self, ms: int) -> AsyncGenerator[tuple[httpx2.AsyncClient, asyncio.Timeout]]:
@@ -215,7 +242,8 @@ class Link:
         closing.add_done_callback(self._closing.discard)
 
 
-def _context(ca_file: Path | None) -> ssl.SSLContext:
+def server_context(ca_file: Path | None) -> ssl.SSLContext:
+    """What the server's certificate is held against. Raises ConfigError."""
     context = httpx2.create_ssl_context()
     if ca_file is None:
         return context
@@ -224,6 +252,25 @@ def _context(ca_file: Path | None) -> ssl.SSLContext:
     except (OSError, ssl.SSLError) as error:
         raise ConfigError(f"ca_file {ca_file} cannot be read as PEM certificates: {error}") from error
     return context
+
+
+def _push_back(limit: asyncio.Timeout, ms: int) -> None:
+    if not limit.expired():
+        limit.reschedule(asyncio.get_running_loop().time() + ms / 1000)
+
+
+async def _chunks(file: BinaryIO, passed: Callable[[], object]) -> AsyncGenerator[bytes]:
+    await asyncio.to_thread(file.seek, 0)
+    while chunk := await asyncio.to_thread(file.read, CHUNK_BYTES):
+        yield chunk
+        passed()
+
+
+def _decoded(path: str, body: bytes, kind: type[R]) -> R:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise NoAnswer(f"the reply to {path} is not the server's: {error}") from error
 
 
 async def _body(reply: httpx2.Response) -> bytes:

@@ -4,8 +4,9 @@ import asyncio
 import dataclasses
 import logging
 import signal
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, Final
 
 from farhand.agent.attempt import Attempt, Parts, give_back
@@ -13,9 +14,9 @@ from farhand.agent.config import AgentConfig
 from farhand.agent.datadir import DataDir
 from farhand.agent.enrol import Registration, find_key
 from farhand.agent.errors import ShutOut
-from farhand.agent.handler import Handler, OwnLane, ResultDraft
+from farhand.agent.handler import Apart, Handler, OwnersLane, OwnLane, ResultDraft
 from farhand.agent.journal import Entry, Journal, Key
-from farhand.agent.lanes import OWN, Lanes
+from farhand.agent.lanes import OWN, OWNERS, OWNERS_WORD, Lanes
 from farhand.agent.link import Link
 from farhand.agent.loop import Claims, new_poll_id
 from farhand.agent.outbox import Outbox
@@ -101,8 +102,10 @@ class Agent:
             stopping=self._stopping,
             shut_out=self._end,
         )
-        self._own_width = sum(handler.own_lane for handler in handlers if isinstance(handler, OwnLane))
-        self._lanes = Lanes(self._own_width)
+        self._apart = [handler for handler in handlers if isinstance(handler, Apart)]
+        self._show = show
+        self._widths = _widths(handlers)
+        self._lanes = Lanes(self._widths)
         self._in_hand: set[Key] = set()
         self._returning: set[asyncio.Task[Any]] = set()
         self._registration = Registration(self._link, self._waker, config.name, handlers, show)
@@ -116,18 +119,23 @@ class Agent:
 
     async def run(self) -> None:
         """Works until stopped. Raises ShutOut, and whatever else ended it."""
-        tasks = [asyncio.create_task(self._guarded(task)) for task in (self._serve, self._watch)]
-        tasks.append(asyncio.create_task(self._guarded(self._parts.outbox.run)))
+        asking = [self._start(self._watch)]
+        if len(self._apart) < len(self._handlers) or not self._handlers:
+            asking.append(self._start(self._serve))
+        delivering = self._start(self._parts.outbox.run)
+        apart = [self._start(partial(handler.serve, self._stopping, self._show)) for handler in self._apart]
         try:
             await forget_settled(self._parts)
             self._recover()
             await self._stopping.wait()
-            await quiet(tasks[:2])
-            await self._lanes.finish(self._config.stop_grace_ms)
-            await quiet(tasks)
+            await quiet(asking)
+            await asyncio.gather(
+                self._lanes.finish(self._config.stop_grace_ms), *(self._finish_apart(task) for task in apart)
+            )
+            await quiet((delivering,))
             await self._last_words()
         finally:
-            await quiet([*tasks, *self._returning])
+            await quiet([*asking, delivering, *apart, *self._returning])
         if self._failure is not None:
             raise self._failure
 
@@ -138,6 +146,13 @@ class Agent:
         await self._link.aclose()
         self._parts.journal.close()
         self._folder.release()
+
+    def _start(self, work: Callable[[], Coroutine[Any, Any, None]]) -> "asyncio.Task[None]":
+        return asyncio.create_task(self._guarded(work))
+
+    async def _finish_apart(self, task: "asyncio.Task[None]") -> None:
+        await asyncio.wait((task,), timeout=self._config.stop_grace_ms / 1000)
+        await quiet((task,))
 
     async def _serve(self) -> None:
         await self._registration.refresh()
@@ -152,10 +167,12 @@ class Agent:
             await quiet((claiming,))
 
     def _assign(self) -> None:
-        """The lanes that there are now: the devices', and our own under our own id."""
+        """The lanes that there are now: the devices', our owners', and our own under our own id."""
         ids = dict(self._registration.ids)
-        if self._own_width and self._registration.agent_id is not None:
+        if any(self._widths.values()) and self._registration.agent_id is not None:
             ids[self._registration.agent_id] = OWN
+        if self._widths[OWNERS]:
+            ids[OWNERS_WORD] = OWNERS
         self._lanes.assign(ids)
 
     def _handler(self, kind: str) -> Handler | None:
@@ -185,9 +202,12 @@ class Agent:
         key = (job.job_id, job.attempt)
         if key in self._in_hand:
             return False
-        name = OWN if job.printer_id is None else self._lanes.name(job.printer_id)
-        handler = self._handler(job.kind)
-        if name is None or handler is None or not self._lanes.is_free(name) or self._stopping.is_set():
+        name, handler = self._lane(job), self._handler(job.kind)
+        if handler is None:
+            # Given back it would come again at once.
+            self._return(job, f"this agent does not handle {job.kind}")
+            return True
+        if name is None or not self._lanes.is_free(name) or self._stopping.is_set():
             log.warning("job_returned", extra={"job": job.job_id, "kind": job.kind})
             self._return(job)
             return True
@@ -195,8 +215,14 @@ class Agent:
         self._lanes.occupy(name, self._work(job, name, handler))
         return True
 
-    def _return(self, job: ClaimedJob) -> None:
-        task = asyncio.create_task(self._guarded(lambda: give_back(self._parts, _entry(job, None))))
+    def _lane(self, job: ClaimedJob) -> str | None:
+        if job.printer_id is not None:
+            return self._lanes.name(job.printer_id)
+        handler = self._handler(job.kind)
+        return OWNERS if isinstance(handler, OwnersLane) and handler.owners_lane else OWN
+
+    def _return(self, job: ClaimedJob, unwilling: str | None = None) -> None:
+        task = self._start(partial(_give_back, self._parts, _entry(job, OWN), unwilling))
         self._returning.add(task)
         task.add_done_callback(self._returning.discard)
 
@@ -214,9 +240,9 @@ class Agent:
         """Does one job; the next one of this lane, if there is one at once."""
         log.info(
             "job_taken",
-            extra={"job": job.job_id, "attempt": job.attempt, "kind": job.kind, "device": name or None},
+            extra={"job": job.job_id, "attempt": job.attempt, "kind": job.kind, "device": _device(name)},
         )
-        entry = _entry(job, name or None)
+        entry = _entry(job, name)
         try:
             await self._parts.journal.taken(entry)
         except OSError as error:
@@ -228,21 +254,22 @@ class Agent:
             return _fit_for_disk(job, await handler.run(job, attempt))
 
         attempt = Attempt(self._parts, entry, job.payload)
-        reply = await attempt.run(work, lambda: self._following(job.printer_id))
+        reply = await attempt.run(work, lambda: self._following(job, name))
         return None if reply is None else self._pick(reply.jobs, name)
 
-    def _following(self, device_id: str | None) -> ClaimRequest | None:
+    def _following(self, job: ClaimedJob, name: str) -> ClaimRequest | None:
         """The claim that goes with a result: more for the same lane."""
-        if device_id is None or self._stopping.is_set() or self._lanes.name(device_id) is None:
+        lane = OWNERS_WORD if name == OWNERS else job.printer_id
+        if lane is None or self._stopping.is_set() or self._lanes.name(lane) is None:
             return None
-        return ClaimRequest(poll_id=new_poll_id(), lanes=[device_id])
+        return ClaimRequest(poll_id=new_poll_id(), lanes=[lane])
 
     def _pick(self, jobs: Sequence[ClaimedJob], name: str) -> ClaimedJob | None:
         """This lane's next job; offers for other lanes that came with it are taken there."""
         mine: ClaimedJob | None = None
         for job in jobs:
             key = (job.job_id, job.attempt)
-            fits = job.printer_id is not None and self._lanes.name(job.printer_id) == name
+            fits = self._lane(job) == name and self._handler(job.kind) is not None
             if mine is None and fits and key not in self._in_hand and not self._stopping.is_set():
                 mine = job
                 self._in_hand.add(key)
@@ -257,7 +284,7 @@ class Agent:
                 if not await self._parts.outbox.flush():
                     log.warning("outbox_waiting", extra={"results": len(self._parts.outbox.waiting())})
 
-    async def _guarded(self, work: Callable[[], Any]) -> None:
+    async def _guarded(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """A task of the agent: what ends it ends the agent, loudly."""
         try:
             await work()
@@ -271,8 +298,24 @@ class Agent:
         self.stop()
 
 
-def _entry(job: ClaimedJob, name: str | None) -> Entry:
-    return Entry(job.job_id, job.attempt, job.lease_token, job.kind, name)
+def _widths(handlers: Sequence[Handler]) -> dict[str, int]:
+    """How many jobs the lanes without a device take at once."""
+    return {
+        OWN: sum(handler.own_lane for handler in handlers if isinstance(handler, OwnLane)),
+        OWNERS: sum(handler.owners_lane for handler in handlers if isinstance(handler, OwnersLane)),
+    }
+
+
+def _device(name: str) -> str | None:
+    return None if name in (OWN, OWNERS) else name
+
+
+def _entry(job: ClaimedJob, name: str) -> Entry:
+    return Entry(job.job_id, job.attempt, job.lease_token, job.kind, _device(name), light=name == OWNERS)
+
+
+async def _give_back(parts: Parts, entry: Entry, unwilling: str | None) -> None:
+    await give_back(parts, entry, unwilling)
 
 
 def _log_loudly(text: str) -> None:

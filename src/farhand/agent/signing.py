@@ -25,13 +25,16 @@ class Signer:
         self._clock = clock
         self.public_key = signing.key_text(key.public_key().public_bytes_raw())
 
-    def headers(self, agent: str, method: str, target: str, body: bytes) -> dict[str, str]:
+    def headers(
+        self, agent: str, method: str, target: str, body: bytes, *, digest: str | None = None
+    ) -> dict[str, str]:
         """The headers that prove one request; each call makes a request of its own, with a new nonce.
 
-        `target` is path and query as the server sees them.
+        `target` is path and query as the server sees them. A body that is not at hand as a whole
+        comes as its `digest`.
         """
         timestamp, nonce = str(self._clock.now_ms()), secrets.token_urlsafe(18)
-        digest = signing.content_digest(body)
+        digest = digest or signing.content_digest(body)
         text = signing.signed_text(
             agent=agent.encode(),
             method=method.encode(),

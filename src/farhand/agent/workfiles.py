@@ -51,6 +51,31 @@ class WorkFiles:
             raise PayloadError(f"the payload has {size} bytes, not {ref.size}", retryable=True)
         return path
 
+    async def scratch(self, key: Key) -> Path:
+        """A place for a file that belongs to an attempt. Raises OSError."""
+        place = self._place(key)
+        await asyncio.to_thread(place.mkdir, mode=0o700, exist_ok=True)
+        return place / "result"
+
+    async def keep_body(self, key: Key, lease_token: str, path: Path) -> str:
+        """Brings a result's body to the server; a broken transfer begins anew.
+
+        Raises PayloadError; Abandoned when the server says that the attempt is not ours.
+        """
+        backoff = Backoff()
+        while True:
+            try:
+                return (await self._link.upload(key[0], lease_token, path)).sha256
+            except NoAnswer as error:
+                wait_ms = backoff.next_ms(error.retry_after_ms)
+            except Stale as error:
+                raise Abandoned(error.message) from error
+            except Refused as error:
+                raise PayloadError(error.message, retryable=False) from error
+            except OSError as error:
+                raise PayloadError(f"the body cannot be read again: {error}", retryable=True) from error
+            await self._waker.sleep(wait_ms)
+
     async def remove(self, key: Key) -> None:
         """Removes what belongs to an attempt."""
         await asyncio.to_thread(shutil.rmtree, self._place(key), ignore_errors=True)

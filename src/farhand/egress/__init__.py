@@ -1,7 +1,7 @@
 """The guard for every outgoing request to an address that somebody else chose."""
 
-from farhand.egress.addresses import check_address
-from farhand.egress.body import Sink
+from farhand.egress.addresses import check_address, opens_nothing
+from farhand.egress.body import Sink, utf8_boundary
 from farhand.egress.client import check_url, request
 from farhand.egress.connect import TlsInfo, tls_context
 from farhand.egress.errors import CODES, Code, EgressError, Source
@@ -35,7 +35,9 @@ __all__ = [
     "check_address",
     "check_url",
     "fetch_payload",
+    "opens_nothing",
     "parse_url",
     "request",
     "tls_context",
+    "utf8_boundary",
 ]

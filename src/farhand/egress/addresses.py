@@ -8,7 +8,7 @@ releases and let multicast, translated and metadata addresses through.
 import ipaddress
 
 from farhand.egress.errors import EgressError
-from farhand.egress.policy import EgressPolicy, parse_networks
+from farhand.egress.policy import EgressPolicy, Network, parse_networks
 from farhand.egress.url import Address
 
 _LOOPBACK = parse_networks(("127.0.0.0/8", "::1/128"))
@@ -105,6 +105,15 @@ def check_address(text: str, policy: EgressPolicy, *, host: str) -> Address:
     return address
 
 
+def opens_nothing(network: str) -> bool:
+    """Whether a range that an operator lists holds nothing that a list can open.
+
+    Raises ValueError when it is no network.
+    """
+    found = ipaddress.ip_network(network)
+    return any(_is_part(found, shut) for shut in (*_LOOPBACK, *_NEVER))
+
+
 def own_address_refused(host: str) -> EgressError:
     """The error for a target that turns out to be this very machine."""
     return _blocked_address(host)
@@ -131,7 +140,13 @@ def _is_public(address: Address) -> bool:
     return _within(address, _PUBLIC_V6) and not _within(address, _NOT_PUBLIC_V6)
 
 
-def _within(address: Address, networks: tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]) -> bool:
+def _is_part(network: Network, whole: Network) -> bool:
+    if isinstance(network, ipaddress.IPv4Network):
+        return isinstance(whole, ipaddress.IPv4Network) and network.subnet_of(whole)
+    return isinstance(whole, ipaddress.IPv6Network) and network.subnet_of(whole)
+
+
+def _within(address: Address, networks: tuple[Network, ...]) -> bool:
     return any(address in network for network in networks)
 
 

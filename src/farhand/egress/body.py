@@ -101,7 +101,7 @@ def too_large(limit: int) -> EgressError:
     return EgressError("too-large", f"the target's answer exceeds the {limit} bytes allowed", source="target")
 
 
-def utf8_boundary(data: bytes) -> int:
+def utf8_boundary(data: bytes | bytearray) -> int:
     """Where to cut so that a character which the end tears apart is left out entirely.
 
     The length itself when the end is whole, or when the data is no UTF-8 there anyway.

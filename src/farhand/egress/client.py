@@ -43,6 +43,7 @@ async def request(
     insecure_tls: bool = False,
     context: ssl.SSLContext | None = None,
     on_head: Callable[[Head], None] | None = None,
+    on_send: Callable[[], None] | None = None,
 ) -> Response:
     """Send one request within the policy and deliver the answer.
 
@@ -50,6 +51,7 @@ async def request(
     `decoded_bytes_max` (text without a sink: before a torn character) instead of refused. `range`
     is `bytes=a-b`, `bytes=a-` or `bytes=-n`. `secret_headers` names fields that do not follow a
     redirect to another origin. `on_head` sees the final head before the body and may raise.
+    `on_send` is called before bytes of a request leave; until then the target knows of nothing.
     `context` is a kept `tls_context`.
 
     Raises EgressError, and whatever `sink` or `on_head` raise; the sink may have had a part.
@@ -71,6 +73,7 @@ async def request(
         byte_range=None if wanted is None else str(wanted),
         insecure_tls=insecure_tls,
         context=context,
+        on_send=on_send,
     )
     receiver = Receiver(wanted=wanted, crop=crop, sink=sink, on_head=on_head, secret_headers=secret_headers)
     return await _in_time(step, session, receiver)

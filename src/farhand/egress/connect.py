@@ -6,7 +6,7 @@ import hashlib
 import ipaddress
 import socket
 import ssl
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -68,12 +68,14 @@ class Dial:
         policy: EgressPolicy,
         meter: Meter,
         unverified_reason: str | None = None,
+        on_send: Callable[[], None] | None = None,
     ) -> None:
         self.url = url
         self.addresses = addresses
         self.policy = policy
         self.meter = meter
         self.unverified_reason = unverified_reason
+        self.on_send = on_send
         self.remote_address: str | None = None
         self.tls: TlsInfo | None = None
         self.connect_ms = 0
@@ -105,6 +107,8 @@ class MeteredStream(httpcore2.AsyncNetworkStream):
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
         """Send all bytes. Raises httpcore2.WriteError when the target has hung up."""
+        if self._dial.on_send is not None:
+            self._dial.on_send()
         try:
             await self._inner.write(buffer, timeout)
         except (ssl.SSLError, OSError) as error:

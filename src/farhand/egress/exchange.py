@@ -2,7 +2,7 @@
 
 import asyncio
 import ssl
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from typing import cast
 
@@ -29,6 +29,7 @@ class Session:
     byte_range: str | None
     insecure_tls: bool
     context: ssl.SSLContext | None
+    on_send: Callable[[], None] | None = None
 
 
 class Exchange:
@@ -102,6 +103,7 @@ async def _attempt(
         policy=policy,
         meter=meter,
         unverified_reason=unverified_reason,
+        on_send=session.on_send,
     )
     connection = httpcore2.AsyncHTTPConnection(
         httpcore2.Origin(step.url.scheme.encode(), step.url.host.encode(), step.url.port),

@@ -22,7 +22,12 @@ _SHA256: Final = re.compile(rb"(?:^|,)[ \t]*sha-256=:([A-Za-z0-9+/]{43}=):")
 
 def content_digest(body: bytes) -> str:
     """The value of Content-Digest (RFC 9530) for a body; an empty one has a digest too."""
-    return f"sha-256=:{base64.b64encode(hashlib.sha256(body).digest()).decode()}:"
+    return digest_text(hashlib.sha256(body).digest())
+
+
+def digest_text(sha256: bytes) -> str:
+    """The value of Content-Digest for a body with this SHA-256."""
+    return f"sha-256=:{base64.b64encode(sha256).decode()}:"
 
 
 def digest_of(header: bytes) -> bytes | None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from farhand.agent.config import AgentConfig, ConfigError
-from farhand.agent.handler import Handler, Setup
+from farhand.agent.handler import Apart, Handler, OwnersLane, Setup
 from farhand.model.clock import Clock, SystemClock
 from farhand.model.policy import suggest
 from farhand.model.system import System
@@ -15,6 +15,9 @@ def build_handlers(
 ) -> tuple[Handler, ...]:
     """One handler for each system that does something on an agent.
 
+    An agent that carries out what others chose has no part in a system whose table is not in
+    its settings: who lends a network connection does not mean to lend printers.
+
     Raises ConfigError for a table of agent.toml that belongs to no system, or whose settings
     do not fit.
     """
@@ -23,9 +26,15 @@ def build_handlers(
     for table in config.sections:
         if table not in names:
             raise ConfigError(f"agent.toml has no table [{table}]{suggest(table, names)}")
-    handlers: list[Handler] = []
+    handlers: dict[str, Handler] = {}
     for system in present:
         section = config.sections.get(system.name, {})
-        setup = Setup(clock=clock or SystemClock(), folder=config.folder, section=section)
-        handlers.append(load(system.handler or "")(setup))
-    return tuple(handlers)
+        setup = Setup(clock=clock or SystemClock(), folder=config.folder, section=section, agent=config)
+        handlers[system.name] = load(system.handler or "")(setup)
+    if any(_for_others(handler) for handler in handlers.values()):
+        return tuple(handler for name, handler in handlers.items() if name in config.sections)
+    return tuple(handlers.values())
+
+
+def _for_others(handler: Handler) -> bool:
+    return isinstance(handler, Apart) or (isinstance(handler, OwnersLane) and handler.owners_lane > 0)
