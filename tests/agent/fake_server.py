@@ -5,13 +5,14 @@ identical result is taken twice, a lease token opens its own attempt only.
 """
 
 import asyncio
+import hashlib
 import json
 import secrets
 from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 PRINTERS = ["lane-1", "lane-2", "lane-3"]
 
@@ -96,6 +97,8 @@ class FakeServer:
         self.requests: list[Request] = []
         self.results: list[tuple[str, dict[str, Any]]] = []
         self.released: list[str] = []
+        self.refused: dict[str, str] = {}
+        self.kept: dict[str, bytes] = {}
         self.states: dict[str, str] = {}
         self.phases: dict[str, list[str | None]] = {}
         self.directives: dict[str, str] = {}
@@ -105,20 +108,26 @@ class FakeServer:
         self.wait_ms = 25_000
         self.handed_out: list[str] = []
         self._queue: list[dict[str, Any]] = []
+        self._via: dict[str, str] = {}
         self._tokens: dict[str, str] = {}
         self._answers: dict[str, list[dict[str, Any]]] = {}
         self._faults: list[tuple[str, Fault]] = []
         self._more = asyncio.Event()
 
-    def add(self, lane: str | None = "lane-1", content: bytes = b"x", **fields: Any) -> str:
-        """A queued job; its id."""
+    def add(
+        self, lane: str | None = "lane-1", content: bytes | None = b"x", via: str = "agent-1", **fields: Any
+    ) -> str:
+        """A queued job; its id. One without a device comes `via` the agent's own lane or its owners'."""
         job_id = f"00000000-0000-7000-8000-{len(self._tokens):012x}"
         token = secrets.token_hex(16)
-        payload: dict[str, Any] = {"size": len(content), "base64": b64encode(content).decode()}
-        if fields.pop("by_url", False):
+        payload: dict[str, Any] | None = None
+        if content is not None:
+            payload = {"size": len(content), "base64": b64encode(content).decode()}
+        if content is not None and fields.pop("by_url", False):
             self.payloads[job_id] = content
             payload = {"size": len(content), "url": f"/agent/jobs/{job_id}/payload"}
         self._tokens[job_id] = token
+        self._via[job_id] = lane or via
         self.states[job_id] = "queued"
         job = {
             "job_id": job_id,
@@ -201,16 +210,22 @@ class FakeServer:
             return self._register(request)
         if request.path == "/agent/claim":
             return await self._claim(request.json)
-        _, _, _, job_id, verb = request.path.split("/")
+        _, _, _, job_id, verb, *more = request.path.split("/")
         token = request.headers.get("farhand-lease") or request.json.get("lease_token")
-        if verb == "result":
+        if verb == "result" and not more:
             return await self._result(job_id, token, request.json)
         if token != self._tokens.get(job_id):
             return problem_reply(409, "stale-claim", job_state=self.states.get(job_id))
         if verb == "payload":
             return Reply(body=self.payloads[job_id], kind="application/octet-stream")
-        if verb == "release":
-            self.released.append(job_id)
+        if more == ["body"]:
+            self.kept[job_id] = request.body
+            return _json({"sha256": hashlib.sha256(request.body).hexdigest(), "size": len(request.body)})
+        if verb in ("release", "refuse"):
+            if verb == "release":
+                self.released.append(job_id)
+            else:
+                self.refused[job_id] = request.json["reason"]
             return _json({"state": "queued"})
         return self._held(job_id, request.json)
 
@@ -234,9 +249,7 @@ class FakeServer:
         picked: list[dict[str, Any]] = []
         for job in list(self._queue):
             taken = {other["printer_id"] for other in picked}
-            # What needs no device comes through the agent's own lane.
-            lane = job["printer_id"] or "agent-1"
-            if lane in wanted["lanes"] and job["printer_id"] not in taken:
+            if self._via[job["job_id"]] in wanted["lanes"] and job["printer_id"] not in taken:
                 self._queue.remove(job)
                 picked.append(job)
                 self.handed_out.append(job["job_id"])
@@ -263,6 +276,9 @@ class FakeServer:
         return _json(reply)
 
 
+S = TypeVar("S", bound=FakeServer)
+
+
 def _json(value: object) -> Reply:
     return Reply(body=json.dumps(value).encode())
 
@@ -270,7 +286,13 @@ def _json(value: object) -> Reply:
 @asynccontextmanager
 async def fake_server(port: int = 0) -> AsyncIterator[FakeServer]:
     """A server on a free port."""
-    server = FakeServer()
+    async with listening(FakeServer(), port) as server:
+        yield server
+
+
+@asynccontextmanager
+async def listening(server: S, port: int = 0) -> AsyncIterator[S]:
+    """The server, reachable until the block ends."""
     connections: set[asyncio.Task[None]] = set()
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

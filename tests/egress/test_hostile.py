@@ -72,6 +72,15 @@ async def test_a_gzip_bomb_is_stopped_early() -> None:
     assert sink.largest <= 64 * 1024
 
 
+async def test_what_a_bomb_unpacks_to_is_held_against_the_bytes_it_came_from() -> None:
+    """The whole bomb is there after one read, most of it not looked at yet."""
+    sink = Collected()
+    policy = replace(LOCAL, decoded_bytes_max=2 * MIB)
+    error = await _fails(ok(_bomb(), "Content-Encoding: gzip"), policy, sink=sink, crop=True)
+    assert (error.code, error.source) == ("decompression-limit", "target")
+    assert len(sink.body) <= MIB + 64 * 1024
+
+
 async def test_a_gzip_bomb_meets_the_size_limit_first_when_that_is_lower() -> None:
     answer = ok(_bomb(), "Content-Encoding: gzip")
     policy = replace(LOCAL, decoded_bytes_max=100_000)

@@ -66,7 +66,8 @@ class Delivery:
     async def _pass_on(self, piece: bytes) -> bool:
         self._decoded_bytes += len(piece)
         decoded, policy = self._decoded_bytes, self._policy
-        if decoded > policy.ratio_after_bytes and decoded > policy.ratio_max * self._wire_bytes:
+        wire = self._wire_bytes - self._decoder.ahead
+        if decoded > policy.ratio_after_bytes and decoded > policy.ratio_max * wire:
             raise EgressError(
                 "decompression-limit",
                 f"the target's answer unpacks to more than {policy.ratio_max} times its size",

@@ -14,7 +14,12 @@ _RAW_BITS = -15
 
 
 class Decoder(Protocol):
-    """Turns bytes as they arrive into bytes as they are delivered."""
+    """Turns bytes as they arrive into bytes as they are delivered.
+
+    `ahead` is how many bytes it was fed and has not looked at yet.
+    """
+
+    ahead: int
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """Decoded pieces of at most `PIECE_BYTES` each."""
@@ -27,6 +32,8 @@ class Decoder(Protocol):
 
 class Identity:
     """No coding."""
+
+    ahead = 0
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """The bytes themselves."""
@@ -43,6 +50,7 @@ class Inflate:
     def __init__(self, coding: str) -> None:
         self._gzip = coding != "deflate"
         self._pending = b""
+        self.ahead = 0
         self._stream = zlib.decompressobj(_GZIP_BITS) if self._gzip else None
 
     def feed(self, data: bytes) -> Iterator[bytes]:
@@ -74,6 +82,7 @@ class Inflate:
                 self._stream = zlib.decompressobj(_GZIP_BITS)
             piece = self._stream.decompress(data, PIECE_BYTES)
             data = self._stream.unconsumed_tail or self._stream.unused_data
+            self.ahead = len(data)
             if piece:
                 yield piece
 
