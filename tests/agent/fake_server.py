@@ -127,7 +127,7 @@ class FakeServer:
             self.payloads[job_id] = content
             payload = {"size": len(content), "url": f"/agent/jobs/{job_id}/payload"}
         self._tokens[job_id] = token
-        self._via[job_id] = lane or via
+        self._via[job_id] = via
         self.states[job_id] = "queued"
         job = {
             "job_id": job_id,
@@ -249,7 +249,8 @@ class FakeServer:
         picked: list[dict[str, Any]] = []
         for job in list(self._queue):
             taken = {other["printer_id"] for other in picked}
-            if self._via[job["job_id"]] in wanted["lanes"] and job["printer_id"] not in taken:
+            lane = job["printer_id"] or self._via[job["job_id"]]
+            if lane in wanted["lanes"] and job["printer_id"] not in taken:
                 self._queue.remove(job)
                 picked.append(job)
                 self.handed_out.append(job["job_id"])
