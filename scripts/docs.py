@@ -33,6 +33,7 @@ from farhand.server.config import ServerConfig
 from farhand.server.routes import Route
 from farhand.systems import find_systems, load
 from farhand.systems.commands.declare import FIELDS, SCHEMA
+from farhand.systems.fetch.settings import FetchSettings as FetchAgentSettings
 from farhand.systems.printing.settings import PrintingSettings
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -74,7 +75,7 @@ def messages() -> dict[str, type[msgspec.Struct]]:
     """Every message that a route takes or gives, by name, and the messages inside them."""
     found: dict[str, type[msgspec.Struct]] = {}
     for route in all_routes():
-        for entry in (route.request, *route.replies.values()):
+        for entry in (route.request, route.failure, *route.replies.values()):
             message = entry[0] if isinstance(entry, list) else entry
             if isinstance(message, type) and issubclass(message, msgspec.Struct):
                 _collect(message, found)
@@ -256,7 +257,13 @@ def _message_link(entry: Any) -> str:
         return f"`{{items, next}}` of {_message_link(item)}"
     if isinstance(entry, type) and issubclass(entry, msgspec.Struct):
         return f"[{entry.__name__}](#{slug(entry.__name__)})"
-    return {None: "no body", bytes: "the bytes", str: "text", dict: "a JSON object"}[entry]
+    return {
+        None: "no body",
+        bytes: "the bytes",
+        Any: "the bytes, or JSON",
+        str: "text",
+        dict: "a JSON object",
+    }[entry]
 
 
 def route(argument: str, body: str) -> str:
@@ -274,6 +281,8 @@ def route(argument: str, body: str) -> str:
         lines.append(f"- **Body:** {_message_link(found.request)}{optional}")
     replies = [f"{status} {_message_link(entry)}" for status, entry in found.replies.items()]
     lines.append(f"- **Replies:** {'; '.join(replies)}")
+    if found.failure is not None:
+        lines.append(f"- **Errors:** {_message_link(found.failure)}")
     if found.held:
         lines.append("- **May be held** until there is something to say")
     return "\n".join(lines)
@@ -377,6 +386,11 @@ def printing_settings(argument: str, body: str) -> str:
     return _fields(PrintingSettings, (), body, none="")
 
 
+def fetch_agent_settings(argument: str, body: str) -> str:
+    """The `[fetch]` table of agent.toml."""
+    return _fields(FetchAgentSettings, (), body, none="–")
+
+
 def state_diagram(argument: str, body: str) -> str:
     """The transition table as a diagram."""
     return f"```mermaid\n{diagram()}```"
@@ -421,6 +435,7 @@ GENERATORS: Final[dict[str, Generator]] = {
     "message": message,
     "policies": policies,
     "printing-settings": printing_settings,
+    "fetch-agent-settings": fetch_agent_settings,
     "route": route,
     "routes": route_list,
     "settings": settings,

@@ -19,6 +19,7 @@ from farhand.protocol.commands import STATUSES
 from farhand.server import config as server_config
 from farhand.server.serve import system_policies
 from farhand.systems import configured, find_systems, load, tables_of
+from farhand.systems.fetch.settings import read_settings as read_fetch_settings
 from farhand.systems.printing.settings import read_settings
 from scripts import docs as generator
 from scripts.docs import BLOCK, ROOT, all_routes, commands, messages
@@ -27,7 +28,16 @@ from tests.docs.pages import Page, all_pages, doc, page
 SRC = ROOT / "src" / "farhand"
 PAGES = [pytest.param(entry, id=entry.name) for entry in all_pages()]
 FIELD_TABLES = (
-    *("message", "policies", "command-policy", "settings", "agent-settings", "printing-settings", "grants"),
+    *(
+        "message",
+        "policies",
+        "command-policy",
+        "settings",
+        "agent-settings",
+        "printing-settings",
+        "fetch-agent-settings",
+        "grants",
+    ),
 )
 
 
@@ -96,6 +106,7 @@ def test_every_word_has_a_row(words: tuple[str, ...], name: str) -> None:
         ("settings", "operations"),
         ("agent-settings", "operations"),
         ("printing-settings", "systems/printing"),
+        ("fetch-agent-settings", "operations"),
         ("command-policy", "systems/commands"),
         ("grants", "security"),
         ("state-diagram", "concepts"),
@@ -227,7 +238,10 @@ def test_settings_shown_are_settings_there_are(tmp_path: Path) -> None:
             if "printing" in table:
                 read_settings(table["printing"], tmp_path)
                 seen.add("printing")
-    assert seen == {"server", "policy", "commands", "printing"}
+            if "fetch" in table and not is_for_the_server(table):
+                read_fetch_settings(table["fetch"], tmp_path, table["server"])
+                seen.add("fetch")
+    assert seen == {"server", "policy", "commands", "printing", "fetch"}
 
 
 def is_for_the_server(table: dict[str, Any]) -> bool:

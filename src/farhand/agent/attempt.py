@@ -227,6 +227,9 @@ async def give_back(parts: Parts, entry: Entry, unwilling: str | None = None) ->
         await parts.outbox.deliver(parcel, None)
     except LinkError:
         return False
-    event = "job_released" if unwilling is None else "job_refused"
-    log.info(event, extra={"job": entry.job_id, "attempt": entry.attempt, "reason": unwilling})
+    about = {"job": entry.job_id, "attempt": entry.attempt}
+    if unwilling is None:
+        log.info("job_released", extra=about)
+    else:
+        log.warning("job_refused", extra={**about, "reason": unwilling})
     return True
