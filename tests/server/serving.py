@@ -18,8 +18,10 @@ from typing import Any
 from farhand.cli.compose import running
 from farhand.model.clock import Clock, SystemClock
 from farhand.model.system import System
+from farhand.server import api
 from farhand.server.config import ServerConfig
 from farhand.server.context import Context
+from farhand.server.routes import Route
 from farhand.server.serve import HttpServer, uvicorn_config
 from farhand.systems import find_systems, load
 from farhand.systems.printing import SYSTEM as PRINTING
@@ -251,6 +253,22 @@ class Server:
         """A client key with these grants."""
         message = {"name": name or f"key-{next(_names)}", "grants": list(grants)}
         return self.call("POST", "/keys", json_body=message).ok(201)["key"]
+
+
+ALL: dict[str, dict[str, object]] = {
+    "commands": {"demo.say": {"active_key": "none"}},
+    # "fetch": {"loopback": True},
+}
+"""Tables with which a server has all systems, and a type of command."""
+
+
+def all_routes() -> list[Route]:
+    """The server's own routes and those of all systems."""
+    found = api.routes()
+    for system in find_systems(()):
+        if system.routes is not None:
+            found += load(system.routes)()
+    return found
 
 
 def settings(data: Path, **more: Any) -> ServerConfig:

@@ -10,13 +10,15 @@ from typing import Any
 import pytest
 
 from farhand.engine.registry import AGENT_GRANTS, CLIENT_GRANTS
-from farhand.server import api
 from farhand.server.auth import digest
 from farhand.server.routes import Route
-from tests.server.serving import ROOT, Machine, Reply, Server, serving
+from tests.server.serving import ALL, ROOT, Machine, Reply, Server, all_routes, serving
 
 OPEN = {"/health", "/openapi.json", "/problems/{code}"}
-ROUTES = api.routes()
+DEVICES = "/pulsar/agent/"
+"""Where devices say in their own way who they are, and where their pages are."""
+
+ROUTES = all_routes()
 AGENT_ROUTES = [route for route in ROUTES if route.grant in AGENT_GRANTS]
 CLIENT_ROUTES = [route for route in ROUTES if route.grant in CLIENT_GRANTS]
 
@@ -44,17 +46,26 @@ class Scene:
         if route.path.startswith("/printers/"):
             return route.path.replace("{id}", self.machine.printers[0])
         if route.path.startswith("/keys/"):
-            self.server.new_key("jobs.read")
-            return route.path.replace("{id}", self.server.call("GET", "/keys").ok()["items"][-1]["id"])
+            message = {"name": str(uuid.uuid4()), "grants": ["jobs.read"]}
+            made = self.server.call("POST", "/keys", json_body=message).ok(201)
+            return route.path.replace("{id}", made["id"])
+        if "{uuid}" in route.path:
+            message = {"type": "demo.say", "agent": self.machine.name}
+            made = self.server.call("POST", "/commands", json_body=message).ok(201)
+            return route.path.replace("{uuid}", made["uuid"])
         return route.path.replace("{id}", self.server.submit(self.machine.printers[0])["id"])
 
     def others(self, route: Route) -> str:
         """The route's path with the id of another tenant's object."""
         kind = route.path.split("/")[1]
+        if "{uuid}" in route.path:
+            return route.path.replace("{uuid}", self.foreign["commands"])
         return route.path.replace("{id}", self.foreign["jobs" if kind == "agent" else kind])
 
     def ask(self, route: Route, path: str, key: str | None) -> Reply:
         """A request that fits the route as far as its body goes."""
+        if route.request is bytes:
+            return self.server.call(route.method, path, key=key, body=b"bytes")
         return self.server.call(route.method, path, key=key, json_body=fitting(route))
 
 
@@ -71,6 +82,8 @@ def fitting(route: Route) -> Any:
         "GrantsRequest": {"grants": ["agent.work"]},
         "SigningRequest": {"public_key": None},
         "KeyRequest": {"name": str(uuid.uuid4()), "grants": []},
+        "CommandRequest": {"type": "demo.say", "agent": str(uuid.uuid4())},
+        "CommandResult": {"status": "completed"},
     }
     if route.request is None or route.method == "GET":
         return None
@@ -125,27 +138,33 @@ def make_foreign(server: Server) -> tuple[dict[str, str], str]:
 
 @pytest.fixture(scope="module")
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
-    with serving(tmp_path_factory.mktemp("grants") / "data") as server:
+    with serving(tmp_path_factory.mktemp("grants") / "data", sections=ALL) as server:
         revoked = server.machine()
         server.call("POST", f"/agents/{revoked.id}/revoke").ok()
         pending = "the-key-of-a-pending-agent"
         server.register("waits", key=pending, headers={"Via": "1.1 proxy"}).problem(403, "agent-pending")
         foreign, foreign_key = make_foreign(server)
+        message = {"type": "demo.say", "agent": "theirs"}
+        theirs = server.call("POST", "/commands", key=foreign_key, json_body=message).ok(201)
+        machine = server.machine()
+        grants = {"grants": list(AGENT_GRANTS)}
+        server.call("PUT", f"/agents/{machine.id}/grants", json_body=grants).ok()
         yield Scene(
             server=server,
-            machine=server.machine(),
+            machine=machine,
             keys={grant: server.new_key(grant) for grant in CLIENT_GRANTS},
             revoked=revoked.key,
             pending=pending,
-            foreign=foreign,
+            foreign={**foreign, "commands": theirs["uuid"]},
             foreign_key=foreign_key,
         )
 
 
 def test_only_these_routes_need_no_grant() -> None:
-    assert {route.path for route in ROUTES if route.grant is None} == OPEN
+    free = [route.path for route in ROUTES if route.grant is None]
+    assert {path for path in free if not path.startswith(DEVICES)} == OPEN
     assert {route.path for route in ROUTES if route.grant == "any key"} == {"/agent/register"}
-    assert len(AGENT_ROUTES) + len(CLIENT_ROUTES) + len(OPEN) + 1 == len(ROUTES)
+    assert len(AGENT_ROUTES) + len(CLIENT_ROUTES) + len(free) + 1 == len(ROUTES)
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=name_of)
@@ -155,7 +174,10 @@ def test_nobody_gets_further_than_the_open_routes(scene: Scene, route: Route) ->
         if route.grant == "any key" and key is not None:
             continue
         reply = scene.ask(route, path, key)
-        if route.path in OPEN:
+        if route.failure is not None:
+            assert reply.status == 400
+            assert reply.json()["code"] == "bid-required"
+        elif route.grant is None:
             assert reply.status == 200
         else:
             reply.problem(401, "unauthorized")
@@ -173,7 +195,7 @@ def test_agent_routes_take_agents_in_force_only(scene: Scene, route: Route) -> N
 @pytest.mark.parametrize("route", AGENT_ROUTES, ids=name_of)
 def test_an_agent_without_the_grant_does_no_work(scene: Scene, route: Route) -> None:
     machine = scene.server.machine()
-    message = {"grants": ["commands.process"]}
+    message = {"grants": [grant for grant in AGENT_GRANTS if grant != route.grant]}
     scene.server.call("PUT", f"/agents/{machine.id}/grants", json_body=message).ok()
     refused = scene.ask(route, scene.own(route), machine.key).problem(403, "forbidden")
     assert refused["grant"] == route.grant
@@ -183,7 +205,10 @@ def test_an_agent_without_the_grant_does_no_work(scene: Scene, route: Route) -> 
 def test_client_routes_want_their_one_grant(scene: Scene, route: Route) -> None:
     for grant, key in scene.keys.items():
         reply = scene.ask(route, scene.own(route), key)
-        if grant == route.grant:
+        if grant == route.grant and route.path.endswith("/ack"):
+            # Whoever did not issue the command needs the right to its secrets besides.
+            assert reply.problem(403, "forbidden")["grant"] == "results.secret"
+        elif grant == route.grant:
             assert reply.status not in (401, 403, 404, 405)
             assert reply.status < 500
         else:
@@ -194,12 +219,13 @@ def test_client_routes_want_their_one_grant(scene: Scene, route: Route) -> None:
     scene.ask(route, scene.own(route), scene.pending).problem(403, "agent-pending")
 
 
-@pytest.mark.parametrize("route", [r for r in ROUTES if "{id}" in r.path], ids=name_of)
+@pytest.mark.parametrize("route", [r for r in ROUTES if "{id}" in r.path or "{uuid}" in r.path], ids=name_of)
 def test_what_belongs_to_others_is_not_there(scene: Scene, route: Route) -> None:
     key = scene.machine.key if route.grant in AGENT_GRANTS else ROOT
     scene.ask(route, scene.others(route), key).problem(404, "not-found")
-    scene.ask(route, route.path.replace("{id}", str(uuid.uuid4())), key).problem(404, "not-found")
-    scene.ask(route, route.path.replace("{id}", "no-id"), key).problem(404, "not-found")
+    for made_up in (str(uuid.uuid4()), "no-id"):
+        path = route.path.replace("{id}", made_up).replace("{uuid}", made_up)
+        scene.ask(route, path, key).problem(404, "not-found")
     if route.grant not in AGENT_GRANTS:
         scene.ask(route, scene.own(route), scene.foreign_key).problem(404, "not-found")
 
@@ -214,7 +240,7 @@ def test_lists_show_ones_own_alone(scene: Scene) -> None:
     ):
         seen = {item["id"] for item in scene.server.call("GET", path).ok()["items"]}
         theirs = {item["id"] for item in scene.server.call("GET", path, key=scene.foreign_key).ok()["items"]}
-        assert theirs == {scene.foreign[kind]}
+        assert theirs == {scene.foreign[kind], *([scene.foreign["commands"]] if kind == "jobs" else [])}
         assert not seen & theirs
     assert mine in {item["id"] for item in scene.server.call("GET", "/jobs").ok()["items"]}
     assert scene.server.call("GET", "/agents/pending", key=scene.foreign_key).ok()["items"] == []

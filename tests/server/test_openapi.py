@@ -17,42 +17,47 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from farhand.engine.registry import AGENT_GRANTS
-from farhand.server import api
 from farhand.server.openapi import document
-from tests.server.serving import Machine, Server, serving
+from tests.server.serving import ALL, Machine, Server, all_routes, serving
 
-DOCUMENT: dict[str, Any] = document(api.routes())
-ROUTES = {(route.method, route.path): route for route in api.routes()}
+DOCUMENT: dict[str, Any] = document(all_routes())
+ROUTES = {(route.method, route.path): route for route in all_routes()}
 schema = schemathesis.openapi.from_dict(DOCUMENT)
 
 
 @pytest.fixture(scope="module")
 def quick(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Machine, dict[str, str]]]:
     """A server that holds no poll for long, with something of every kind."""
-    with serving(tmp_path_factory.mktemp("openapi") / "data", poll_wait_ms=0) as server:
+    with serving(tmp_path_factory.mktemp("openapi") / "data", poll_wait_ms=0, sections=ALL) as server:
         machine = server.machine()
+        grants = {"grants": list(AGENT_GRANTS)}
+        server.call("PUT", f"/agents/{machine.id}/grants", json_body=grants).ok()
+        command = {"type": "demo.say", "agent": machine.name}
         ids = {
             "jobs": server.submit(machine.printers[0])["id"],
             "agents": server.machine().id,
             "printers": machine.printers[0],
+            "commands": server.call("POST", "/commands", json_body=command).ok(201)["id"],
             "keys": server.call("POST", "/keys", json_body={"name": "k", "grants": []}).ok(201)["id"],
         }
         yield server, machine, ids
 
 
-def test_the_description_is_valid_openapi(shared: Server) -> None:
-    served = shared.call("GET", "/openapi.json", key=None).ok()
+def test_the_description_is_valid_openapi(quick: tuple[Server, Machine, dict[str, str]]) -> None:
+    served = quick[0].call("GET", "/openapi.json", key=None).ok()
     OpenAPIV31SpecValidator(served).validate()
     assert served == DOCUMENT
     assert served["openapi"].startswith("3.1")
 
 
-@pytest.mark.parametrize("route", api.routes(), ids=lambda route: f"{route.method} {route.path}")
+@pytest.mark.parametrize("route", all_routes(), ids=lambda route: f"{route.method} {route.path}")
 def test_every_route_is_described_with_its_types(route: Any) -> None:
     operation = DOCUMENT["paths"][route.path][route.method.lower()]
     assert operation["summary"]
     assert operation["operationId"]
-    if route.request is not None:
+    if route.request is bytes:
+        assert list(operation["requestBody"]["content"]) == ["application/octet-stream"]
+    elif route.request is not None:
         body = operation["requestBody"]
         reference = body["content"]["application/json"]["schema"]["$ref"]
         assert reference == f"#/components/schemas/{route.request.__name__}"
@@ -92,8 +97,9 @@ def test_what_fits_the_description_is_answered_as_described(
     route = ROUTES[case.operation.method.upper(), case.path]
     kind = case.path.split("/")[1]
     # The other half of the cases keep the ids that were made up.
-    if case.path_parameters and "id" in case.path_parameters and len(str(case.body)) % 2 == 0:
-        case.path_parameters["id"] = ids.get(kind, ids["jobs"])
+    for name in ("id", "uuid"):
+        if case.path_parameters and name in case.path_parameters and len(str(case.body)) % 2 == 0:
+            case.path_parameters[name] = ids.get(kind, ids["commands" if name == "uuid" else "jobs"])
     without_waits(case.body)
     if isinstance(case.body, dict) and "printer_id" in case.body and len(str(case.body)) % 3:
         case.body["printer_id"] = ids["printers"]

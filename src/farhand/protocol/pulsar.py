@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from farhand.protocol.fetch import FetchCounters
+from farhand.protocol.fetch import FetchCounters, Tag
 from farhand.protocol.wire import Reply
 
 PATH: Final = "/pulsar/agent/api"
@@ -56,7 +56,7 @@ class PulsarCapabilities(_Request, frozen=True, rename=_WORDS):
 
     insecure_tls: Word = "ignore"
     private_ip: Word = "ignore"
-    tags: Annotated[list[Annotated[str, Meta(min_length=1, max_length=100)]], Meta(max_length=20)] = []
+    tags: Annotated[list[Tag], Meta(max_length=20)] | UnsetType = UNSET
 
 
 class PulsarSessionRequest(_Request, frozen=True, rename="camel"):

@@ -49,7 +49,7 @@ def document(routes: list[Route]) -> dict[str, Any]:
 def _types(routes: list[Route]) -> list[type]:
     found: dict[str, type] = {}
     for route in routes:
-        for message in (route.request, *(_inner(reply) for reply in route.replies.values())):
+        for message in (route.request, route.failure, *(_inner(reply) for reply in route.replies.values())):
             if isinstance(message, type) and issubclass(message, msgspec.Struct):
                 found[message.__name__] = message
     return list(found.values())
@@ -74,12 +74,18 @@ def _operation(route: Route) -> dict[str, Any]:
     if route.request is not None:
         operation["requestBody"] = {
             "required": not route.request_optional,
-            "content": {"application/json": {"schema": _ref(route.request)}},
+            "content": _body(route.request),
         }
     if route.grant is not None:
         operation["security"] = [{"key": []}]
         operation["x-grant"] = route.grant
     return operation
+
+
+def _body(request: type) -> dict[str, Any]:
+    if request is bytes:
+        return {"application/octet-stream": {"schema": {"type": "string"}}}
+    return {"application/json": {"schema": _ref(request)}}
 
 
 _PLAIN = str.maketrans({"{": None, "}": None, ".": "_"})
@@ -109,6 +115,8 @@ def _responses(route: Route) -> dict[str, Any]:
     for status, reply in (route.replies or {200: None}).items():
         responses[str(status)] = _response(reply)
     problem = {"application/problem+json": {"schema": {"$ref": REF.format(name="Problem")}}}
+    if route.failure is not None:
+        problem["application/json"] = {"schema": _ref(route.failure)}
     responses["default"] = {"description": "A problem document", "content": problem}
     return responses
 
@@ -137,6 +145,8 @@ def _response(reply: Any) -> dict[str, Any]:
             "description": "The bytes",
             "content": {"application/octet-stream": {"schema": {"type": "string"}}},
         }
+    if reply is Any:
+        return {"description": "The bytes", "content": {"*/*": {"schema": {}}}}
     if reply is str:
         return {"description": "The text", "content": {"text/plain": {"schema": {"type": "string"}}}}
     if reply is dict:

@@ -14,8 +14,9 @@ Handler = Callable[[Any, Call], Awaitable[None]]
 class Route:
     """One method on one path. `grant` None means that no key is needed; "agent key" any agent's.
 
-    `request` and `replies` are the message types behind the bodies, `query` the parameters;
-    `held` routes obey `Prefer: wait=N`, `keyed` ones take an Idempotency-Key.
+    `request` and `replies` are the message types behind the bodies (`bytes` for bytes, Any for
+    a content type that depends), `query` the parameters; `failure` is the message of errors where
+    a dialect has its own. `held` routes obey `Prefer: wait=N`, `keyed` ones take an Idempotency-Key.
     """
 
     method: str
@@ -24,6 +25,7 @@ class Route:
     grant: str | None
     summary: str
     request: type | None = None
+    failure: type | None = None
     request_optional: bool = False
     replies: dict[int, Any] = field(default_factory=dict[int, Any])
     query: tuple[str, ...] = ()
