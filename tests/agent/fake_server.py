@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 PRINTERS = ["lane-1", "lane-2", "lane-3"]
 
@@ -95,6 +96,7 @@ class FakeServer:
     def __init__(self) -> None:
         self.url = ""
         self.requests: list[Request] = []
+        self.proxied = 0
         self.results: list[tuple[str, dict[str, Any]]] = []
         self.released: list[str] = []
         self.refused: dict[str, str] = {}
@@ -172,9 +174,13 @@ class FakeServer:
 
     async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
-        method, path, _ = head[0].split(" ")
+        method, target, _ = head[0].split(" ")
         lines = [line.split(": ", 1) for line in head[1:] if line]
         headers = {name.lower(): value for name, value in lines}
+        # As a proxy is asked: then it stands in for the server of that name.
+        absolute = urlsplit(target)
+        path = target.removeprefix(f"{absolute.scheme}://{absolute.netloc}") if absolute.netloc else target
+        self.proxied += bool(absolute.netloc)
         body = await reader.readexactly(int(headers.get("content-length", 0)))
         request = Request(method=method, path=path, headers=headers, body=body)
         self.requests.append(request)

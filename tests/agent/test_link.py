@@ -39,6 +39,16 @@ async def test_requests_carry_the_key_and_the_protocol(link: Link, server: FakeS
     assert request.headers["farhand-protocol"] == "1"
 
 
+async def test_the_environments_proxy_is_the_way_to_the_server(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", server.url)
+    link = Link("http://farhand.example", KEY)
+    await link.claim(ClaimRequest(poll_id="a", lanes=[]))
+    await link.aclose()
+    assert server.proxied == 1
+
+
 @pytest.mark.parametrize("status", [200, 301, 401, 403, 404, 409, 426, 502])
 async def test_a_page_is_no_answer_whatever_its_status(link: Link, server: FakeServer, status: int) -> None:
     assert type(await failing(link, server, page(status))) is NoAnswer

@@ -154,6 +154,19 @@ async def test_every_request_is_signed_and_the_key_registers_alone(signing: Link
         verify(server.requests[2])
 
 
+async def test_a_body_that_is_streamed_is_signed_by_its_digest(
+    signing: Link, server: FakeServer, tmp_path: Path
+) -> None:
+    await signing.register(RegisterRequest(name="a"))
+    job_id = server.add()
+    path = tmp_path / "body"
+    path.write_bytes(bytes(range(256)) * 4000)
+    await signing.upload(job_id, server._tokens[job_id], path)
+    headers = verify(server.requests[-1])
+    assert headers["content-length"] == str(256 * 4000)
+    assert server.kept[job_id] == path.read_bytes()
+
+
 async def test_nothing_is_sent_before_the_registration_said_who_we_are(
     signing: Link, server: FakeServer
 ) -> None:

@@ -10,7 +10,7 @@ from farhand.agent.backoff import Backoff
 from farhand.agent.config import ConfigError
 from farhand.agent.datadir import DataDir
 from farhand.agent.handler import Abandoned, PayloadError
-from farhand.agent.lanes import Lanes
+from farhand.agent.lanes import OWN, OWNERS, Lanes
 from farhand.agent.link import Link
 from farhand.agent.suspend import Waker
 from farhand.agent.workfiles import WorkFiles
@@ -110,6 +110,38 @@ async def test_a_lane_keeps_its_work_while_its_device_gets_a_new_id() -> None:
     assert lanes.free() == []
     over.set()
     await until(lambda: lanes.free() == ["id-9"], "the lane is free")
+
+
+async def test_a_lane_without_a_device_is_as_wide_as_its_handlers_say() -> None:
+    lanes, over = Lanes({OWN: 1, OWNERS: 2}), asyncio.Event()
+    lanes.assign({"me": OWN, "owners": OWNERS})
+    for _ in range(2):
+        assert "owners" in lanes.free()
+        lanes.occupy(OWNERS, asyncio.wait_for(over.wait(), None))
+    assert not lanes.is_free(OWNERS)
+    assert lanes.is_free(OWN)
+    over.set()
+    await until(lambda: sorted(lanes.free()) == ["me", "owners"], "there is room again")
+
+
+async def test_the_own_lane_is_named_only_while_there_is_room_for_either_kind_of_work() -> None:
+    lanes, over = Lanes({OWN: 1, OWNERS: 1}), asyncio.Event()
+    lanes.assign({"me": OWN, "owners": OWNERS})
+    lanes.occupy(OWN, asyncio.wait_for(over.wait(), None))
+    assert lanes.free() == ["owners"]
+    over.set()
+    await until(lambda: "me" in lanes.free(), "the command is done")
+    over.clear()
+    lanes.occupy(OWNERS, asyncio.wait_for(over.wait(), None))
+    assert lanes.free() == []
+    over.set()
+    await lanes.finish(1000)
+
+
+async def test_an_agent_that_only_fetches_takes_what_is_pinned_to_it() -> None:
+    lanes = Lanes({OWN: 0, OWNERS: 1})
+    lanes.assign({"me": OWN, "owners": OWNERS})
+    assert sorted(lanes.free()) == ["me", "owners"]
 
 
 async def test_a_stuck_lane_is_cancelled_when_the_grace_is_over() -> None:

@@ -104,7 +104,7 @@ async def test_a_certificate_for_another_name_is_refused(
                 policy=trusting,
                 resolver=names,
             )
-    assert (refusal.value.code, refusal.value.source) == ("tls", "target")
+    assert (refusal.value.code, refusal.value.source) == ("certificate", "target")
     assert "other.example" in refusal.value.message
     assert target.requests == []
 
@@ -130,7 +130,7 @@ async def test_an_unknown_authority_is_refused_whatever_the_environment_says(
             await request(
                 "GET", target.url(host="files.example", scheme="https"), policy=LOCAL, resolver=names
             )
-    assert refusal.value.code == "tls"
+    assert refusal.value.code == "certificate"
     assert target.requests == []
 
 

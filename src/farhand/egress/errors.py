@@ -14,6 +14,7 @@ Code = Literal[
     "too-many-redirects",
     "dns",
     "connect",
+    "certificate",
     "tls",
     "timeout",
     "protocol",
@@ -47,5 +48,5 @@ class CertificateRefused(EgressError):
     """The target's certificate did not verify; `reason` is the TLS library's own."""
 
     def __init__(self, message: str, *, reason: str) -> None:
-        super().__init__("tls", message, source="target")
+        super().__init__("certificate", message, source="target")
         self.reason = reason

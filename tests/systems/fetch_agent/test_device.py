@@ -36,6 +36,7 @@ class Bench:
 
     def __init__(self, server: PulsarServer, data: Path) -> None:
         self.server = server
+        self.url = server.url
         self.data = data
         self.settings = SETTINGS
         self.shown: list[str] = []
@@ -43,7 +44,7 @@ class Bench:
 
     def config(self) -> AgentConfig:
         return AgentConfig(
-            server=self.server.url, name="bench", data=self.data, folder=self.data, stop_grace_ms=20_000
+            server=self.url, name="bench", data=self.data, folder=self.data, stop_grace_ms=20_000
         )
 
     @asynccontextmanager
@@ -313,6 +314,19 @@ async def test_a_stop_sees_through_what_has_begun(bench: Bench) -> None:
         gate.set()
         await task
     assert [said["result"]["body"] for said in bench.server.callbacks] == ["GET a"]
+
+
+async def test_a_proxy_is_the_way_to_the_server_and_never_to_a_target(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", bench.server.url)
+    monkeypatch.setattr(bench, "url", "http://farhand.example")
+    async with serving(answer) as target, bench.running():
+        bench.server.ask(target.url("/a"))
+        (said,) = await bench.called_back()
+    assert said["result"]["body"] == "GET a"
+    assert bench.server.proxied == len(bench.server.requests) > 2
+    assert target.requests[0].line == "GET /a HTTP/1.1"
 
 
 def test_a_bid_is_made_once_for_its_owners_eyes(tmp_path: Path) -> None:
