@@ -19,7 +19,7 @@ from farhand.systems.fetch import device as device_module
 from farhand.systems.fetch.device import REOPEN_MS, Device, find_bid
 from farhand.systems.fetch.settings import FetchSettings
 from farhand.testing.clock import FakeClock
-from tests.agent.fake_server import listening, lost_reply, lost_request, page
+from tests.agent.fake_server import hang, listening, lost_reply, lost_request, page
 from tests.egress.targets import ok, serving
 from tests.peers.printers import until
 from tests.systems.fetch_agent.hostile import answer, silent_after
@@ -277,6 +277,25 @@ async def test_a_job_on_the_list_of_those_to_stop_is_stopped(bench: Bench) -> No
         bench.server.cancel = [bench.server.ask(target.url(), timeoutMs=120_000)]
         (said,) = await bench.called_back()
     assert said["error"]["code"] == "cancelled"
+
+
+async def test_an_idle_device_lets_its_claim_be_held_and_a_busy_one_does_not(bench: Bench) -> None:
+    async with serving(silent_after(b"")) as target, bench.started():
+        await until(lambda: bench.server.count("/claim") > 0, "it asks for work")
+        bench.server.ask(target.url(), timeoutMs=120_000)
+        await until(lambda: target.connections == 1, "it is at work")
+        asked = len(bench.server.requests)
+        await until(lambda: len(bench.server.requests) > asked + 2, "it asks for more")
+        claims = [request for request in bench.server.requests if request.path.endswith("/claim")]
+    assert claims[0].headers["prefer"] == "wait=25"
+    assert "prefer" not in claims[-1].headers
+
+
+async def test_a_stop_does_not_wait_for_a_held_claim(bench: Bench) -> None:
+    bench.server.fault("/claim", hang)
+    async with bench.running():
+        await until(lambda: bench.server.count("/claim") == 1, "it is held")
+    assert bench.server.count("/claim") == 1
 
 
 async def test_no_more_jobs_are_taken_than_there_is_room_for(bench: Bench) -> None:

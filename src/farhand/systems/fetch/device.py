@@ -24,6 +24,7 @@ from farhand.protocol.fetch import FetchError, FetchParams
 from farhand.protocol.pulsar import BATCH_MAX, REFUSED_CODE
 from farhand.systems.fetch.device_link import (
     Asked,
+    ClaimReply,
     DeviceLink,
     Job,
     Report,
@@ -39,6 +40,7 @@ FOLDER: Final = "fetch"
 REOPEN_MS: Final = 23 * 3_600_000
 PENDING_MS: Final = 5_000
 WAIT_MAX_MS: Final = 60_000
+HELD_S: Final = 25
 log: Final = logging.getLogger(__name__)
 
 
@@ -163,8 +165,8 @@ class Shift:
         if room <= 0:
             return WAIT_MAX_MS
         try:
-            session_id = await self._session()
-            reply = await self._link.claim(session_id, self._capabilities, min(room, BATCH_MAX))
+            began_ms = self._clock.monotonic_ms()
+            reply = await self._claim(min(room, BATCH_MAX))
         except ShutOut:
             raise
         except SessionLost:
@@ -175,11 +177,35 @@ class Shift:
         except LinkError as error:
             log.error("claim_refused", extra={"error": str(error)})
             return self._backoff.next_ms()
+        if reply is None:
+            return 0
         self._backoff.reset()
         self._obey(reply.cancel)
         for job in reply.jobs:
             self._take(job)
-        return _with_jitter(reply.retry_after_ms)
+        # A claim that was held has done its waiting.
+        return _with_jitter(reply.retry_after_ms - (self._clock.monotonic_ms() - began_ms))
+
+    async def _claim(self, batch: int) -> ClaimReply | None:
+        """The reply; None when there is something else to do before it came.
+
+        With work in hand the claim is not held: a wish to stop some of it comes with the reply.
+        """
+        wait_s = 0 if self._works else HELD_S
+        claiming = asyncio.create_task(
+            self._link.claim(await self._session(), self._capabilities, batch, wait_s=wait_s)
+        )
+        news = asyncio.create_task(self._news.wait())
+        try:
+            await asyncio.wait((claiming, news), return_when=asyncio.FIRST_COMPLETED)
+            if not claiming.done() and not wait_s:
+                await asyncio.wait((claiming,))
+        finally:
+            news.cancel()
+            if not claiming.done():
+                claiming.cancel()
+                await asyncio.wait((claiming,))
+        return None if claiming.cancelled() else claiming.result()
 
     def _wait_after(self, error: NoAnswer) -> int:
         if isinstance(error, Pending):

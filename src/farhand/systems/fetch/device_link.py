@@ -174,10 +174,12 @@ class DeviceLink:
         message = {"sessionId": session_id or "", "capabilities": capabilities, "userAgent": agent}
         return await self._post("session", message, SessionReply)
 
-    async def claim(self, session_id: str, capabilities: dict[str, Any], batch: int) -> ClaimReply:
-        """Asks for work."""
+    async def claim(
+        self, session_id: str, capabilities: dict[str, Any], batch: int, *, wait_s: int = 0
+    ) -> ClaimReply:
+        """Asks for work. A server that can holds the request for `wait_s`; others answer at once."""
         message = {"sessionId": session_id, "capabilities": capabilities, "batch": batch}
-        return await self._post("claim", message, ClaimReply)
+        return await self._post("claim", message, ClaimReply, wait_s=wait_s)
 
     async def callback(self, session_id: str, report: Report) -> CallbackReply:
         """Reports how a job ended."""
@@ -204,12 +206,16 @@ class DeviceLink:
         message: dict[str, Any],
         kind: type[T],
         *,
+        wait_s: int = 0,
         file: BinaryIO | None = None,
         mark: str = "",
     ) -> T:
         content = msgspec.json.encode({"bid": self._bid, **message})
         headers = {"Content-Type": "application/json"}
-        async with self._limit(self._answer_ms if file is None else self._stall_ms) as limit:
+        if wait_s:
+            headers["Prefer"] = f"wait={wait_s}"
+        limit_ms = self._answer_ms + wait_s * 1000 if file is None else self._stall_ms
+        async with self._limit(limit_ms) as limit:
             body: bytes | AsyncIterator[bytes] = content
             if file is not None:
                 size = await asyncio.to_thread(file.seek, 0, 2)
