@@ -6,6 +6,7 @@ import hashlib
 import json
 import zlib
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -396,3 +397,20 @@ async def test_a_request_needs_a_bracketed_host_for_ipv6() -> None:
         response = await request("GET", target.url(host="[::1]"), policy=LOCAL)
     assert target.requests[0].header("host") == f"[::1]:{target.port}"
     assert response.remote_address == "::1"
+
+
+async def test_nothing_of_this_machines_own_goes_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither what lies in a netrc file nor the cookies of the answer before."""
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login me password secret\ndefault login me password secret\n")
+    netrc.chmod(0o600)
+    monkeypatch.setenv("NETRC", str(netrc))
+    pages = by_path(a=reply("302 Found", b"", "Location: /b", "Set-Cookie: id=1"), b=ok(b"b"))
+    async with serving(pages) as target:
+        await request("GET", target.url("/a"), policy=LOCAL)
+        await request("GET", target.url("/b"), policy=LOCAL)
+    assert len(target.requests) == 3
+    for seen in target.requests:
+        assert (seen.header("authorization"), seen.header("cookie")) == (None, None)

@@ -17,6 +17,7 @@ from farhand.protocol.fetch import INLINE_BYTES_MAX, FetchParams
 from farhand.systems.fetch.execute import Answer, Executor, Failure, is_safe
 from farhand.systems.fetch.pace import PATIENCE_MS, Crowded, Pace
 from farhand.systems.fetch.settings import FetchSettings
+from tests.egress.authority import make_authority
 from tests.egress.nameserver import UdpResolver, name_server
 from tests.egress.targets import Names, Seen, by_path, ok, reply, serving
 from tests.systems.fetch_agent.hostile import CASES, MIB, Case, answer
@@ -320,6 +321,32 @@ async def test_nothing_is_sent_before_it_is_announced(bench: Bench) -> None:
         await bench.failure(asked("http://127.0.0.1:1/"), on_send=lambda: seen.append(-1))
     assert seen
     assert set(seen) == {0}
+
+
+async def test_a_certificate_is_verified_unless_the_operator_and_the_job_agree(
+    bench: Bench, tmp_path: Path
+) -> None:
+    authority = make_authority(tmp_path)
+    files = authority.issue("files", "DNS:files.example")
+    names = {"resolver": Names(files_example=["127.0.0.1"])}
+    lenient = replace(LOCAL, insecure_tls="accept")
+    trusting = replace(LOCAL, ca_file=Path(authority.ca_file))
+    async with serving(ok(b"x"), tls=files) as target:
+        url = target.url(scheme="https", host="files.example")
+        strict = await bench.failure(asked(url), **names)
+        unasked = await bench.failure(asked(url), settings=lenient, **names)
+        unopened = await bench.failure(asked(url, allow_insecure_tls=True), **names)
+        agreed = await bench.answer(asked(url, allow_insecure_tls=True), settings=lenient, **names)
+        trusted = await bench.answer(asked(url), settings=trusting, **names)
+    assert (strict.error.code, unasked.error.code) == ("certificate", "certificate")
+    assert (unopened.error.code, unopened.error.source) == ("tls", "policy")
+    assert agreed.result.tls is not None
+    assert (agreed.result.tls.verified, bool(agreed.result.tls.reason)) == (False, True)
+    assert trusted.result.tls is not None
+    assert (trusted.result.tls.verified, trusted.result.tls.version) == (True, "TLSv1.3")
+    assert len(trusted.result.tls.fingerprint or "") == 64
+    assert trusted.result.timings is not None
+    assert trusted.result.timings.tls_ms is not None
 
 
 def test_a_policy_keeps_what_the_operator_did_not_open() -> None:
