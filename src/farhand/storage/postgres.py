@@ -69,6 +69,9 @@ class PgReads:
 class PgTx(PgReads):
     """The open transaction of one writing connection."""
 
+    # One statement for a batch costs less than two narrower ones.
+    narrow = False
+
     def __init__(self, connection: Any, statements: dict[str, Statement], sender: str) -> None:
         super().__init__(connection, statements)
         self._sender = sender
@@ -92,6 +95,10 @@ class PgTx(PgReads):
             if many is not None:
                 return await self._connection.fetch(many.text, *_arrays(statement, many, rows))
             return await self._connection.fetchmany(statement.text, _arguments(statement, rows))
+
+    async def numbered(self, name: str, rows: Sequence[tuple[object, ...]]) -> list[int]:
+        """Insert rows; the database numbers them."""
+        return [row[0] for row in await self.each(name, rows)]
 
     async def bulk(self, name: str, rows: Sequence[Params]) -> None:
         """Run a statement for every entry, for its effect."""

@@ -22,18 +22,26 @@ _HOLD_STATEMENTS: Final = {"free": "drop_hold", "bed": "raise_bed", "take": "tak
 
 
 _STATEMENTS: Final = load("sqlite")
-_SAVED: Final = tuple(p for p in _STATEMENTS["save_job"].params if p in JOB_COLUMNS)
-_save_job: Final = attrgetter(*_SAVED)
+
+
+def _saved(name: str) -> tuple[str, ...]:
+    """The columns that a statement writes."""
+    return tuple(p for p in _STATEMENTS[name].params if p in JOB_COLUMNS)
+
+
+_STEP, _END, _ALL = _saved("save_step"), _saved("save_end"), _saved("save_job")
+_SAVES: Final[dict[str, Callable[[Job], tuple[object, ...]]]] = {
+    "save_step": attrgetter(*_STEP),
+    "save_end": attrgetter(*_END),
+    "save_job": attrgetter(*_ALL),
+}
+_ended: Final[Callable[[Job], tuple[object, ...]]] = attrgetter(*(c for c in _END if c not in _STEP))
+_seldom: Final[Callable[[Job], tuple[object, ...]]] = attrgetter(*(c for c in _ALL if c not in _END))
 _save_attempt: Final = attrgetter(*_STATEMENTS["save_attempt"].params)
 job_row: Final[Callable[[Job], tuple[object, ...]]] = attrgetter(*JOB_COLUMNS[1:])
 """A job as the parameters of `insert_job`."""
 attempt_row: Final[Callable[[Attempt], tuple[object, ...]]] = attrgetter(*ATTEMPT_COLUMNS)
 """An attempt as the parameters of `insert_attempt`."""
-
-
-def save_row(case: Case) -> tuple[object, ...]:
-    """A changed case as the parameters of `save_job`: the values, then what they are guarded by."""
-    return (*_save_job(case.job), case.guard, case.before)
 
 
 def event_row(event: Event) -> tuple[object, ...]:
@@ -92,6 +100,7 @@ class Session:
         self._jitter = jitter
         self._slot = slot
         self._cases: dict[bytes, Case] = {}
+        self._read: dict[bytes, tuple[object, object]] = {}
         self._deltas: Counter[tuple[int, str, str]] = Counter()
 
     async def load(self, keys: Iterable[tuple[int, bytes]]) -> None:
@@ -115,6 +124,8 @@ class Session:
         if policy is None:
             policy = await self.policies.get(self.tx, job.policy_id)
             self.read_policies[job.policy_id] = policy
+        if self.tx.narrow:
+            self._read[job.id] = (_ended(job), _seldom(job))
         self._cases[job.id] = Case(
             job=job,
             attempts=attempts,
@@ -174,14 +185,15 @@ class Session:
         changed = [case for case in self._cases.values() if case.changed]
         if not changed:
             return
-        saves: list[Params] = []
+        saves: dict[str, list[Params]] = {}
         touched: list[Params] = []
         created: list[Params] = []
         events: list[Params] = []
         refusals: list[Params] = []
         for case in changed:
             job = case.job
-            saves.append(save_row(case))
+            name = self._save_name(job)
+            saves.setdefault(name, []).append((*_SAVES[name](job), case.guard, case.before))
             touched += [_save_attempt(a) for a in case.touched]
             created += [attempt_row(a) for a in case.created]
             events += [event_row(e) for e in case.events]
@@ -189,7 +201,8 @@ class Session:
                 refusals.append(
                     {"job_seq": job.seq, "agent_id": agent, "org_id": job.org_id, "now": self.now}
                 )
-        await self.tx.guarded("save_job", saves)
+        for name, rows in saves.items():
+            await self.tx.guarded(name, rows)
         await self.tx.guarded("save_attempt", touched)
         await self.tx.bulk("insert_attempt", created)
         await self.tx.bulk("insert_event", events)
@@ -201,8 +214,19 @@ class Session:
         for case in changed:
             self._settle_down(case)
 
+    def _save_name(self, job: Job) -> str:
+        """The narrowest statement that writes all that has changed."""
+        if not self.tx.narrow:
+            return "save_job"
+        ended, seldom = self._read[job.id]
+        if seldom != _seldom(job):
+            return "save_job"
+        return "save_step" if ended == _ended(job) else "save_end"
+
     def _settle_down(self, case: Case) -> None:
         job = case.job
+        if self.tx.narrow:
+            self._read[job.id] = (_ended(job), _seldom(job))
         if job.state != case.before:
             self.count(job.org_id, job.kind, case.before, -1)
             self.count(job.org_id, job.kind, job.state, 1)

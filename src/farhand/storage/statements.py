@@ -58,6 +58,7 @@ def _column_tokens() -> dict[str, str]:
     agent, device = columns(Agent), columns(Device)
     return {
         "job_columns": ", ".join(job),
+        "job_values": ", ".join(":" + name for name in job),
         "job_columns_but_seq": ", ".join(job[1:]),
         "job_values_but_seq": ", ".join(":" + name for name in job[1:]),
         "job_columns_j": ", ".join("j." + name for name in job),

@@ -51,9 +51,9 @@ async def insert_many(session: Session, requests: list[tuple[Submit, int]]) -> l
             fresh.append((index, job, request))
             leaders[job.id] = index
     plain = [entry for entry in fresh if not _unique(entry[1])]
-    rows = await session.tx.each("insert_job", [job_row(job) for _, job, _ in plain])
-    for (index, job, _), row in zip(plain, rows, strict=True):
-        job.seq = row[0]
+    numbers = await session.tx.numbered("insert_job", [job_row(job) for _, job, _ in plain])
+    for (index, job, _), number in zip(plain, numbers, strict=True):
+        job.seq = number
         answers[index] = Submitted(job_id=job.id, state=job.state, created=True)
     written = [(job, request) for _, job, request in plain]
     for index, job, request in fresh:

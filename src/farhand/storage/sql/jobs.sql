@@ -5,6 +5,14 @@ VALUES ({job_values_but_seq})
 ON CONFLICT DO NOTHING
 RETURNING seq;
 
+-- name: insert_job_last
+-- The last number given out.
+SELECT MAX(seq) FROM jobs;
+
+-- name: insert_job_at
+-- For a transaction that nobody can write beside: it knows the next number itself.
+INSERT INTO jobs ({job_columns}) VALUES ({job_values});
+
 -- name: active_job
 -- The live job that holds an active key.
 SELECT id FROM jobs WHERE org_id = :org_id AND active_key = :active_key;
@@ -72,6 +80,21 @@ UPDATE jobs SET
     abort_at = :abort_at, attempt = :attempt, tries = :tries, version = :version, phase = :phase,
     reason = :reason, evidence = :evidence, error = :error, result = :result, active_key = :active_key,
     priority = :priority
+WHERE seq = :seq AND version = :guard AND state = :before;
+
+-- name: save_step
+-- What a claim, a start or a heartbeat changes: a column that is not written costs no work in its indexes.
+UPDATE jobs SET
+    state = :state, due_at = :due_at, accepted_at = :accepted_at, attempt = :attempt, tries = :tries,
+    version = :version, phase = :phase, reason = :reason
+WHERE seq = :seq AND version = :guard AND state = :before;
+
+-- name: save_end
+-- What a report of the end changes besides.
+UPDATE jobs SET
+    state = :state, due_at = :due_at, accepted_at = :accepted_at, attempt = :attempt, tries = :tries,
+    version = :version, phase = :phase, reason = :reason, finished_at = :finished_at, prune_at = :prune_at,
+    evidence = :evidence, error = :error, result = :result
 WHERE seq = :seq AND version = :guard AND state = :before;
 
 -- name: list_jobs
