@@ -8,6 +8,7 @@ import pytest
 from farhand.agent.config import AgentConfig, ConfigError
 from farhand.systems.fetch.settings import FetchSettings, read_settings
 from farhand.systems.handlers import build_handlers
+from tests.egress.authority import make_authority
 
 SERVER = "https://farhand.example"
 LOCAL_SERVER = "http://127.0.0.1:8631"
@@ -33,8 +34,17 @@ def test_what_is_accepted_and_the_tags_are_declared() -> None:
 
 
 def test_files_are_looked_for_beside_the_settings() -> None:
-    found = read(dialect="pulsar", bid="device.bid", ca_file="/srv/ca.pem")
-    assert (found.bid, found.ca_file) == (Path("/etc/farhand/device.bid"), Path("/srv/ca.pem"))
+    assert read(dialect="pulsar", bid="device.bid").bid == Path("/etc/farhand/device.bid")
+    assert read(dialect="pulsar", bid="/srv/device.bid").bid == Path("/srv/device.bid")
+
+
+def test_certificates_that_cannot_be_read_are_noticed_at_once(tmp_path: Path) -> None:
+    make_authority(tmp_path)
+    assert read(ca_file=str(tmp_path / "ca.pem")).ca_file == tmp_path / "ca.pem"
+    (tmp_path / "no.pem").write_text("no certificate")
+    for name in ("no.pem", "missing.pem"):
+        with pytest.raises(ConfigError, match="cannot be read as PEM"):
+            read(ca_file=str(tmp_path / name))
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The `[fetch]` table of agent.toml."""
 
 import ipaddress
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -127,8 +128,17 @@ def _check_together(found: FetchSettings, server: str) -> None:
             "[fetch] loopback opens this machine to whoever may submit jobs, and is for development "
             f"with a server on this machine; {server} is none, so leave it out"
         )
+    if found.ca_file is not None:
+        _check_certificates(found.ca_file)
     if found.bid is not None and found.dialect != "pulsar":
         raise ConfigError('[fetch] bid is for dialect = "pulsar"; leave it out')
+
+
+def _check_certificates(path: Path) -> None:
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"[fetch] ca_file {path} cannot be read as PEM certificates: {error}") from error
 
 
 def _host(server: str) -> str:
