@@ -21,11 +21,12 @@ if TYPE_CHECKING:
     from farhand.protocol.agent import PrinterInfo
 
 CONFIG_HELP: Final = "Settings [~/.config/farhand/agent.toml]."
-_TEMPLATE: Final = """\
-# An agent of Farhand: where it dials to, and which printers it offers there.
+_HEAD: Final = """\
+# An agent of Farhand: where it dials to, and what it does for those there.
 server = {server}
 name = {name}
-{more}
+{more}"""
+_PRINTING: Final = """
 [printing]
 # The queues that this machine's CUPS or spooler has, as far as their names fit.
 discover = {discover}
@@ -33,6 +34,11 @@ discover = {discover}
 # exclude = ["PDF*"]
 # Others, by address: ipp://10.0.0.8/ipp/print, socket://10.0.0.9:9100, file:///srv/labels
 printers = [{printers}]
+"""
+_FETCHING: Final = """
+[fetch]
+# It requests URLs for its owners: public addresses, on ports 80 and 443.
+tags = [{tags}]
 """
 
 
@@ -84,6 +90,8 @@ def run_agent(
     "--printer", "printers", multiple=True, metavar="[NAME=]URI", help="Offer this too; repeatable."
 )
 @click.option("--no-discover", is_flag=True, help="Do not offer the queues of this machine.")
+@click.option("--fetch", is_flag=True, help="Request URLs for its owners; printers only with --printer.")
+@click.option("--tag", "tags", multiple=True, metavar="WORD", help="With --fetch: leads requests here.")
 @click.option("--force", is_flag=True, help="Replace settings that are already there.")
 def join(
     server: str,
@@ -93,9 +101,11 @@ def join(
     key_file: Path | None,
     printers: Sequence[str],
     no_discover: bool,
+    fetch: bool,
+    tags: Sequence[str],
     force: bool,
 ) -> None:
-    """Let this machine's printers take part in the server at URL.
+    """Let this machine's printers, or its network, take part in the server at URL.
 
     Writes the settings and a key, shows the code that the server's owner has to type, and
     waits until that has happened.
@@ -103,10 +113,16 @@ def join(
     from farhand.agent.errors import ShutOut
     from farhand.client import Client
 
+    if tags and not fetch:
+        raise click.UsageError("--tag is for an agent with --fetch")
     path = (path or default_config(os.environ)).absolute()
     with Client(server, patience_ms=4_000) as client:
         client.health()
-    text = _settings_text(server, name or _machine_name(), data, key_file, printers, discover=not no_discover)
+    text = _settings_head(server, name or _machine_name(), data, key_file)
+    if printers or not fetch:
+        text += _settings_of_printing(printers, discover=not (no_discover or fetch))
+    if fetch:
+        text += _FETCHING.format(tags=", ".join(_quoted(tag) for tag in tags))
     new = not path.exists()
     config, handlers = _write_settings(path, text, force=force)
     start_log("warning")
@@ -118,7 +134,10 @@ def join(
             path.unlink()
         raise
     click.echo(f"{clean(config.name)} takes part in {config.server}.")
-    click.echo(f"Its printers: {', '.join(clean(found) for found in names) or 'none found here yet'}")
+    if fetch:
+        click.echo("It requests URLs for its owners: farhand fetch URL")
+    if names or not fetch:
+        click.echo(f"Its printers: {', '.join(clean(found) for found in names) or 'none found here yet'}")
     own = "" if path == default_config(os.environ).absolute() else f" --config {path}"
     click.echo(f"Settings: {path}\nStart it with: farhand agent run{own}")
 
@@ -244,21 +263,14 @@ async def _enrol(config: "AgentConfig", handlers: "Sequence[Handler]") -> list[s
     return list(registration.ids.values())
 
 
-def _settings_text(
-    server: str,
-    name: str,
-    data: Path | None,
-    key_file: Path | None,
-    printers: Sequence[str],
-    *,
-    discover: bool,
-) -> str:
+def _settings_head(server: str, name: str, data: Path | None, key_file: Path | None) -> str:
     more = "" if data is None else f"data = {_quoted(data.absolute())}\n"
     more += "" if key_file is None else f"key_file = {_quoted(key_file.absolute())}\n"
-    return _TEMPLATE.format(
-        server=_quoted(server.rstrip("/")),
-        name=_quoted(name),
-        more=more,
+    return _HEAD.format(server=_quoted(server.rstrip("/")), name=_quoted(name), more=more)
+
+
+def _settings_of_printing(printers: Sequence[str], *, discover: bool) -> str:
+    return _PRINTING.format(
         discover="true" if discover else "false",
         printers=", ".join(_printer(entry) for entry in printers),
     )

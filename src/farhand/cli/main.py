@@ -20,6 +20,7 @@ COMMANDS: Final = {
     "serve": ("farhand.cli.serve:serve", "Run a server."),
     "agent": ("farhand.cli.agent:agent", "Run or enrol the agent of this machine."),
     "print": ("farhand.cli.print_file:print_file", "Print a file."),
+    "fetch": ("farhand.cli.fetch:fetch_url", "Fetch a URL through an agent."),
     "jobs": ("farhand.cli.jobs:jobs", "Look at jobs and act on them."),
     "commands": ("farhand.cli.commands:commands", "Issue commands to agents and follow them."),
     "printers": ("farhand.cli.printers:printers", "List the printers."),

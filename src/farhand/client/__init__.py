@@ -4,12 +4,15 @@ from farhand.client.commands import Command
 from farhand.client.errors import (
     ApiError,
     CommandOpen,
+    FetchFailed,
     ProblemDocument,
     StillOpen,
     Unreachable,
     UnreadableReply,
 )
 from farhand.client.face import DEFAULT_SERVER, AsyncClient, Client
+from farhand.client.fetch import Fetched, FetchOptions
+from farhand.client.plan import Sink
 from farhand.client.requests import Page
 
 __all__ = [
@@ -19,8 +22,12 @@ __all__ = [
     "Command",
     "CommandOpen",
     "Client",
+    "FetchFailed",
+    "FetchOptions",
+    "Fetched",
     "Page",
     "ProblemDocument",
+    "Sink",
     "StillOpen",
     "Unreachable",
     "UnreadableReply",

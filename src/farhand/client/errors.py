@@ -7,6 +7,7 @@ import msgspec
 from farhand.model.errors import FarhandError
 from farhand.protocol.client import JobView
 from farhand.protocol.commands import CommandView
+from farhand.protocol.fetch import FetchError
 from farhand.protocol.wire import Reply
 
 
@@ -59,6 +60,33 @@ class CommandOpen(FarhandError):
     def __init__(self, command: CommandView) -> None:
         super().__init__(f"command {command.uuid} is still {command.status}; it goes on, ask for it later")
         self.command = command
+
+
+class FetchFailed(FarhandError):
+    """A fetch that brought no answer of the target; `job` is how it ended.
+
+    `why` is what an agent reported, where one did. `reason` is its code; without one it is
+    `expired`, `cancelled`, `uncertain` (nobody knows whether the target was asked) or `failed`.
+    """
+
+    def __init__(self, job: JobView, why: FetchError | None) -> None:
+        self.job, self.why = job, why
+        self.reason = why.code if why is not None and job.state == "failed" else job.state
+        if self.reason == "done":
+            self.reason = "no-result"
+        super().__init__(f"{self.reason}: {_why(job, why)}")
+
+
+def _why(job: JobView, why: FetchError | None) -> str:
+    if why is not None and why.message:
+        return why.message
+    said = {
+        "expired": "no agent took it in time",
+        "cancelled": "it was taken back",
+        "uncertain": "nobody knows whether the target was asked",
+        "done": "the agent reported no result",
+    }
+    return job.error or job.reason or said.get(job.state, f"the job is {job.state}")
 
 
 def read_problem(body: bytes) -> ProblemDocument | None:

@@ -14,6 +14,7 @@ import httpx2
 from farhand import __version__
 from farhand.client import calls
 from farhand.client import commands as command_calls
+from farhand.client import fetch as fetch_calls
 from farhand.client.plan import Answer, Call, Lost, Pause, Plan, steps
 from farhand.model.clock import Clock, SystemClock
 from farhand.model.errors import FarhandError
@@ -74,6 +75,11 @@ class Api:
     cancel_command = Method(command_calls.cancel_command)
     retry_command = Method(command_calls.retry_command)
     ack_command = Method(command_calls.ack_command)
+    fetch = Method(fetch_calls.fetch)
+    submit_fetch = Method(fetch_calls.submit_fetch)
+    wait_fetch = Method(fetch_calls.wait_fetch)
+    result = Method(fetch_calls.result)
+    save_result = Method(fetch_calls.save_result)
     printers = Method(calls.printers)
     printer = Method(calls.printer)
     agents = Method(calls.agents)
@@ -136,7 +142,14 @@ class Client(Api):
 
     def _exchange(self, call: Call[Any]) -> Answer | Lost:
         try:
-            return _answer(self._http.request(**_request(call, self._timeout_ms)))
+            with self._http.stream(**_request(call, self._timeout_ms)) as reply:
+                if call.sink is None or not reply.is_success:
+                    reply.read()
+                    return _answer(reply)
+                call.sink.begin()
+                for piece in reply.iter_bytes():
+                    call.sink.write(piece)
+                return _answer(reply, poured=True)
         except httpx2.RequestError as error:
             return _lost(error, self._http.base_url)
 
@@ -188,7 +201,14 @@ class AsyncClient(Api):
 
     async def _exchange(self, call: Call[Any]) -> Answer | Lost:
         try:
-            return _answer(await self._http.request(**_request(call, self._timeout_ms)))
+            async with self._http.stream(**_request(call, self._timeout_ms)) as reply:
+                if call.sink is None or not reply.is_success:
+                    await reply.aread()
+                    return _answer(reply)
+                call.sink.begin()
+                async for piece in reply.aiter_bytes():
+                    call.sink.write(piece)
+                return _answer(reply, poured=True)
         except httpx2.RequestError as error:
             return _lost(error, self._http.base_url)
 
@@ -255,8 +275,9 @@ def _request(call: Call[Any], timeout_ms: int) -> dict[str, Any]:
     }
 
 
-def _answer(reply: httpx2.Response) -> Answer:
-    return Answer(status=reply.status_code, headers=dict(reply.headers), body=reply.content)
+def _answer(reply: httpx2.Response, *, poured: bool = False) -> Answer:
+    body = b"" if poured else reply.content
+    return Answer(status=reply.status_code, headers=dict(reply.headers), body=body)
 
 
 def _lost(error: httpx2.RequestError, server: httpx2.URL) -> Lost:

@@ -7,7 +7,7 @@ Pause; what it returns is the answer. `steps` turns it into single exchanges wit
 import secrets
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -24,13 +24,26 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 
+class Sink(Protocol):
+    """Takes a body piece by piece."""
+
+    def begin(self) -> None:
+        """The bytes that follow are the body from its start; those before are to be forgotten."""
+        ...
+
+    def write(self, piece: bytes) -> object:
+        """The next bytes."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call(Generic[T_co]):
     """One request of the API and how its reply is read.
 
     `repeatable` says that sending it twice is harmless: a read, or a write that the server
     recognises. `wait_s` is how long the server is asked to hold it, `work_s` how much longer
-    than usual it may take, `patience_ms` overrides how long failures are tried again.
+    than usual it may take, `patience_ms` overrides how long failures are tried again. With a
+    `sink` the body of a good reply goes there, and `parse` is given none.
     """
 
     method: str
@@ -43,6 +56,7 @@ class Call(Generic[T_co]):
     wait_s: int = 0
     work_s: int = 0
     patience_ms: int | None = None
+    sink: Sink | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
