@@ -86,7 +86,7 @@ def test_every_option_reaches_the_request() -> None:
 
 def test_an_option_that_there_is_not_is_refused() -> None:
     with pytest.raises(TypeError, match="alow_private_ip"):
-        carry_out(calls.fetch("https://example.com/", alow_private_ip=True), script())  # pyright: ignore[reportCallIssue]
+        carry_out(calls.fetch("https://example.com/", alow_private_ip=True), script())  # pyright: ignore[reportCallIssue]  (what is tested)
 
 
 @pytest.mark.parametrize(
