@@ -22,6 +22,15 @@ _PROBLEM: Final = (b"content-type", b"application/problem+json")
 _BYTES: Final = (b"content-type", b"application/octet-stream")
 
 
+def _line(header: tuple[bytes, bytes]) -> bytes:
+    return b"%b: %b\r\n" % header
+
+
+_LINES: Final[dict[tuple[bytes, bytes], bytes]] = {
+    header: _line(header) for header in (_JSON, _PROBLEM, _BYTES)
+}
+
+
 class Gone(Exception):
     """The client hung up before its request was read or answered."""
 
@@ -34,7 +43,8 @@ class Call:
     """
 
     __slots__ = (
-        "body_digest", "epoch", "params", "principal", "receive", "scope", "send", "signer", "status",
+        "_headers", "body_digest", "epoch", "params", "principal", "receive", "scope", "send", "signer",
+        "status",
     )  # fmt: skip
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, params: tuple[str, ...]) -> None:
@@ -43,6 +53,7 @@ class Call:
         self.send = send
         self.params = params
         self.principal = NOBODY
+        self._headers: dict[bytes, bytes] | None = None
         self.status = 0
         self.epoch = 0
         self.signer: bytes | None = None
@@ -50,10 +61,9 @@ class Call:
 
     def header(self, name: bytes) -> bytes | None:
         """The first header of this lower-case name."""
-        for key, value in self.scope["headers"]:
-            if key == name:
-                return value
-        return None
+        if self._headers is None:
+            self._headers = dict(reversed(self.scope["headers"]))
+        return self._headers.get(name)
 
     @property
     def address(self) -> str | None:
@@ -159,11 +169,13 @@ class Call:
     ) -> None:
         """Send a whole reply."""
         self.status = status
+        exchange = self.scope.get("exchange")
+        if exchange is not None:
+            kind = b"" if status == HTTPStatus.NO_CONTENT else _LINES.get(content) or _line(content)
+            if exchange.answer(status, kind, headers, body):
+                return
         length = (b"content-length", b"%d" % len(body))
         lines = [length, *headers] if status == HTTPStatus.NO_CONTENT else [content, length, *headers]
-        exchange = self.scope.get("exchange")
-        if exchange is not None and exchange.answer(status, lines, body):
-            return
         await self.send({"type": "http.response.start", "status": status, "headers": lines})
         await self.send({"type": "http.response.body", "body": body})
 

@@ -11,6 +11,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from farhand.model.errors import Problem
 from farhand.protocol.wire import encode, problem_document
+from farhand.server.call import Scope
 from farhand.server.exchange import Exchange
 
 HEAD_MAX: Final = 64 * 1024
@@ -18,6 +19,15 @@ HEAD_DEADLINE_S: Final = 20
 
 
 IDLE_S: Final = 75
+
+
+def _parts(url: bytes) -> tuple[bytes, bytes]:
+    """Path and query of a request target."""
+    if url[:1] == b"/" and url[1:2] != b"/" and b"#" not in url:
+        path, _, query = url.partition(b"?")
+        return path, query
+    parsed = httptools.parse_url(url)
+    return parsed.path, parsed.query or b""
 
 
 class Connection(HttpToolsProtocol):
@@ -78,27 +88,24 @@ class Connection(HttpToolsProtocol):
         self._in_head = False
         self._stop_timer()
         parser: Any = self.parser
-        url = httptools.parse_url(self.url)
-        path = url.path.decode("ascii")
+        raw_path, query = _parts(self.url)
+        path = raw_path.decode("ascii")
         version = parser.get_http_version()
-        scope = {
+        scope: Scope = {
             "type": "http",
             "http_version": version,
             "method": parser.get_method().decode("ascii"),
             "path": unquote(path) if "%" in path else path,
-            "raw_path": url.path,
-            "query_string": url.query or b"",
+            "raw_path": raw_path,
+            "query_string": query,
             "headers": self.headers,
             "client": self.client,
         }
         exchange = Exchange(
             scope,
-            self.transport,
-            self.flow,
-            plain_headers=self.server_state.default_headers,
+            self,
             keep_alive=version != "1.0" and parser.should_keep_alive(),
             continues=self.expect_100_continue,
-            done=self.on_response_complete,
         )
         if self.exchange is None or (self.exchange.response_complete and not self.waiting):
             self._start(exchange)
@@ -109,9 +116,7 @@ class Connection(HttpToolsProtocol):
 
     def _start(self, exchange: Exchange) -> None:
         self.exchange = exchange
-        task = self.loop.create_task(exchange.run(self._application))
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
+        exchange.begin(self._application)
 
     def on_body(self, body: bytes) -> None:
         """A piece of a body."""

@@ -2,17 +2,44 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol
 
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
+from uvicorn.server import ServerState
 
 from farhand.server.call import Receive, Scope, Send
 
 log = logging.getLogger("farhand.server")
 _DISCONNECT: Final = {"type": "http.disconnect"}
 Application = Callable[[Scope, Receive, Send], Any]
+Header = tuple[bytes, bytes]
+
+
+class Line(Protocol):
+    """The connection that an exchange is written to."""
+
+    transport: Any
+    flow: FlowControl
+    loop: Any
+    tasks: set[Any]
+    server_state: ServerState
+
+    def on_response_complete(self) -> None:
+        """The reply is out."""
+        ...
+
+
+_plain: tuple[list[Header], bytes] = ([], b"")
+
+
+def _joined(headers: list[Header]) -> bytes:
+    """The headers of every reply as they are written; the server makes a new list every second."""
+    global _plain
+    if _plain[0] is not headers:
+        _plain = (headers, b"".join([b"%b: %b\r\n" % header for header in headers]))
+    return _plain[1]
 
 
 class Exchange:
@@ -23,12 +50,12 @@ class Exchange:
     """
 
     __slots__ = (
-        "_done",
         "_ended",
         "_flow",
         "_head",
         "_left",
-        "_plain_headers",
+        "_line",
+        "_task",
         "_transport",
         "_waiter",
         "body",
@@ -41,17 +68,7 @@ class Exchange:
         "scope",
     )
 
-    def __init__(
-        self,
-        scope: Scope,
-        transport: Any,
-        flow: FlowControl,
-        *,
-        plain_headers: list[tuple[bytes, bytes]],
-        keep_alive: bool,
-        continues: bool,
-        done: Callable[[], None],
-    ) -> None:
+    def __init__(self, scope: Scope, line: Line, *, keep_alive: bool, continues: bool) -> None:
         self.scope = scope
         scope["exchange"] = self
         self.body = bytearray()
@@ -61,14 +78,24 @@ class Exchange:
         self.continues = continues
         self.response_started = False
         self.response_complete = False
-        self._transport = transport
-        self._flow = flow
-        self._plain_headers = plain_headers
-        self._done = done
+        self._line = line
+        self._transport = line.transport
+        self._flow = line.flow
         self._ended = False
         self._head: bytes | None = None
         self._left = 0
+        self._task: asyncio.Task[None] | None = None
         self._waiter: asyncio.Future[None] | None = None
+
+    def begin(self, app: Application) -> None:
+        """Let the application answer. Until it has, the server that ends waits for this exchange."""
+        self._line.tasks.add(self)
+        self._task = self._line.loop.create_task(self.run(app))
+
+    def cancel(self, msg: Any = None) -> None:
+        """The server ends and waits no longer."""
+        if self._task is not None:
+            self._task.cancel(msg)
 
     async def run(self, app: Application) -> None:
         """Let the application answer; whatever it leaves undone ends the connection."""
@@ -79,8 +106,10 @@ class Exchange:
             self._transport.close()
             return
         finally:
-            # The two would keep each other alive until the collector comes by.
+            # They would keep each other alive until the collector comes by.
             self.scope.pop("exchange", None)
+            self._task = None
+            self._line.tasks.discard(self)
         if not self.response_complete and not self.disconnected:
             self._transport.close()
 
@@ -117,21 +146,39 @@ class Exchange:
         else:
             self._write(message.get("body", b""), more=message.get("more_body", False))
 
-    def answer(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> bool:
-        """Write a whole reply at once; False when it has to go the slow way."""
-        if self._flow.write_paused or self.disconnected:
+    def answer(self, status: int, content: bytes, more: Sequence[Header], body: bytes) -> bool:
+        """Write a whole reply at once; False when it has to go the slow way.
+
+        `content` is the line of its type with its end, empty for a reply without one.
+        """
+        if self._flow.write_paused or self.disconnected or self.response_started:
             return False
-        self._begin(status, headers)
-        self._write(body, more=False)
+        lines = [
+            STATUS_LINE[status],
+            _joined(self._line.server_state.default_headers),
+            content,
+            b"content-length: %d\r\n" % len(body),
+        ]
+        for name, value in more:
+            lines += (name, b": ", value, b"\r\n")
+        if not self.keep_alive:
+            lines.append(b"connection: close\r\n")
+        lines.append(b"\r\n")
+        if self.scope["method"] != "HEAD":
+            lines.append(body)
+        self.response_started = True
+        self.continues = False
+        self._transport.write(b"".join(lines))
+        self._complete()
         return True
 
-    def _begin(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
+    def _begin(self, status: int, headers: list[Header]) -> None:
         if self.response_started:
             raise RuntimeError("a reply begins once")
         self.response_started = True
         self.continues = False
         lines = [STATUS_LINE[status]]
-        for name, value in (*self._plain_headers, *headers):
+        for name, value in (*self._line.server_state.default_headers, *headers):
             if name == b"content-length":
                 self._left = int(value)
             lines += (name, b": ", value, b"\r\n")
@@ -152,10 +199,12 @@ class Exchange:
             piece = self._head + piece
             self._head = None
         self._transport.write(piece)
-        if more:
-            return
+        if not more:
+            self._complete()
+
+    def _complete(self) -> None:
         self.response_complete = True
         self.wake()
         if not self.keep_alive:
             self._transport.close()
-        self._done()
+        self._line.on_response_complete()
