@@ -33,6 +33,8 @@ BATCHED = (
     "agent_offers",
     "payload_body",
     "add_count",
+    "add_counter",
+    "result_bodies_of",
     "stored_of",
     "delete_job",
 )

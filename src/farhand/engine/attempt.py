@@ -13,6 +13,7 @@ from farhand.model.job import (
     Attempt,
     Dialect,
     Evidence,
+    Job,
     Outcome,
     State,
     Verb,
@@ -40,10 +41,14 @@ class Held:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settled:
-    """Answer to settle, release and refuse: the state the job went to."""
+    """Answer to settle, release and refuse: the state the job went to.
+
+    `counted` says that this report is the one by which the job ended, done or failed.
+    """
 
     state: str
     replay: bool = False
+    counted: bool = False
 
 
 def accept(case: Case, attempt: Attempt) -> None:
@@ -60,7 +65,7 @@ def accept(case: Case, attempt: Attempt) -> None:
 def start(case: Case, attempt: Attempt | None, actor: Actor, progress: Progress) -> Held | Problem:
     """The agent begins. Under a cancel or abort nothing starts and the directive says so."""
     if attempt is None or not attempt.open:
-        return stale(case)
+        return stale(case.job)
     accept(case, attempt)
     _renew(case, attempt)
     if attempt.started_at is not None:
@@ -84,7 +89,7 @@ def fetch_payload(case: Case, attempt: Attempt | None, actor: Actor) -> Held | P
     Under a cancel request nothing has happened yet, so the job is cancelled here.
     """
     if attempt is None or not attempt.open:
-        return stale(case)
+        return stale(case.job)
     if attempt.dialect == Dialect.SEED and attempt.started_at is None and case.directive() != "continue":
         case.end(attempt, Outcome.CANCELLED)
         step = after(case, attempt, lost_reason="")
@@ -103,7 +108,7 @@ def heartbeat(case: Case, attempt: Attempt | None, actor: Actor, progress: Progr
     A phase is progress inside `running`, so that reporting one before the start is the start.
     """
     if attempt is None or not attempt.open:
-        return stale(case)
+        return stale(case.job)
     if progress.phase is not None:
         return start(case, attempt, actor, progress)
     accept(case, attempt)
@@ -114,7 +119,13 @@ def heartbeat(case: Case, attempt: Attempt | None, actor: Actor, progress: Progr
 
 
 def settle(
-    case: Case, attempt: Attempt | None, actor: Actor, report: Report, *, named: bool = True
+    case: Case,
+    attempt: Attempt | None,
+    actor: Actor,
+    report: Report,
+    *,
+    named: bool = True,
+    bytes_out: int = 0,
 ) -> Settled | Problem:
     """Take the agent's word for how its attempt ended; what really happened wins.
 
@@ -122,11 +133,11 @@ def settle(
     Secret fields are parted from the report before anything of it can be written anywhere.
     """
     if attempt is None:
-        return stale(case)
+        return stale(case.job)
     size = 0 if report.result is None else len(report.result)
     report = conceal(report, case.policy, case.keyed)
     if not attempt.open:
-        return _settle_closed(case, attempt, actor, report, named=named)
+        return _settle_closed(case, attempt, actor, report, named=named, bytes_out=bytes_out)
     limit = case.policy.result_bytes_max
     if size > limit:
         return Problem(
@@ -137,7 +148,7 @@ def settle(
     attempt.retryable = int(report.retryable)
     if report.ok:
         case.end(attempt, Outcome.SUCCEEDED)
-        _succeed(case, attempt, actor, report)
+        _succeed(case, attempt, actor, report, bytes_out)
     elif report.uncertain:
         if attempt.started_at is None:
             _begin(case, attempt, actor, Progress())
@@ -154,19 +165,28 @@ def settle(
         _apply(case, attempt, actor, Verb.SETTLE, step)
         if size and case.job.state == State.FAILED:
             case.job.result, case.secret = report.result, report.secret
+        elif size and case.open_attempts():
+            # Held back: it is what is known of the end, should no sibling succeed.
+            case.job.result = report.result
     attempt.settled_to = case.job.state
-    return Settled(state=case.job.state)
+    return Settled(state=case.job.state, counted=case.job.state in (State.DONE, State.FAILED))
 
 
 def release(
-    case: Case, attempt: Attempt | None, actor: Actor, *, refuse: bool, reason: str | None
+    case: Case,
+    attempt: Attempt | None,
+    actor: Actor,
+    *,
+    refuse: bool,
+    reason: str | None,
+    untouched: bool = False,
 ) -> Settled | Problem:
     """Give the work back uncounted (drain) or say that this agent will not do it (refuse)."""
     if attempt is None or not attempt.open:
         if attempt is not None and attempt.outcome in (Outcome.RELEASED, Outcome.REFUSED):
             return Settled(state=attempt.settled_to or case.job.state, replay=True)
-        return stale(case)
-    risky = case.policy.on_lost_running != "queued"
+        return stale(case.job)
+    risky = case.policy.on_lost_running != "queued" and not (refuse and untouched)
     if past_no_return(case.policy, attempt) and risky:
         return Problem(
             "no-return",
@@ -178,6 +198,7 @@ def release(
     case.end(attempt, Outcome.REFUSED if refuse else Outcome.RELEASED, error=reason)
     if refuse:
         case.refused_by.append(attempt.agent_id)
+        case.count(attempt, "jobs_refused")
     step = after(case, attempt, lost_reason="")
     verb = Verb.REFUSE if refuse else Verb.RELEASE
     if step.state == State.QUEUED:
@@ -197,9 +218,9 @@ def reclaim(case: Case, attempt: Attempt, actor: Actor, reason: str) -> None:
     _apply(case, attempt, actor, Verb.RECLAIM, after(case, attempt, lost_reason=reason))
 
 
-def stale(case: Case) -> Problem:
+def stale(job: Job) -> Problem:
     """The answer to a write whose lease is not, or no longer, the caller's."""
-    state = case.job.state
+    state = job.state
     return Problem(
         "stale-claim",
         f"this attempt is no longer yours; the job is {state}. Stop working on it and ask for the next job",
@@ -208,16 +229,17 @@ def stale(case: Case) -> Problem:
 
 
 def _settle_closed(
-    case: Case, attempt: Attempt, actor: Actor, report: Report, *, named: bool
+    case: Case, attempt: Attempt, actor: Actor, report: Report, *, named: bool, bytes_out: int
 ) -> Settled | Problem:
     job = case.job
     if attempt.digest == report.digest and attempt.settled_to is not None:
-        return Settled(state=attempt.settled_to, replay=True)
+        counted = attempt.settled_to in (State.DONE, State.FAILED)
+        return Settled(state=attempt.settled_to, replay=True, counted=counted)
     newest = named and attempt.number == job.attempt
     lost = attempt.outcome in (Outcome.LOST, Outcome.UNACCEPTED)
     if newest and lost and report.ok and (job.state in WAITING or job.state == State.UNCERTAIN):
         attempt.outcome = Outcome.SUCCEEDED
-        _succeed(case, attempt, actor, report)
+        _succeed(case, attempt, actor, report, bytes_out)
         return _settled_late(case, attempt, report)
     if newest and lost and job.state == State.UNCERTAIN and not report.ok and not report.uncertain:
         attempt.outcome = Outcome.FAILED
@@ -225,23 +247,24 @@ def _settle_closed(
         job.error = report.error or "the agent reported a failure without saying why"
         job.reason = "reported after the lease was lost"
         case.move(Verb.SETTLE, State.FAILED, actor, attempt=attempt.number, reason=job.error)
+        case.count(attempt, "jobs_failed")
         case.plan()
         return _settled_late(case, attempt, report)
     if job.version < EVENTS_PER_JOB_MAX:
         said = "success" if report.ok else "failure"
         data = '{"digest":"' + report.digest.hex() + '","said":"' + said + '"}'
         case.append(Verb.LATE_RESULT, job.state, actor, attempt=attempt.number, data=data)
-    return stale(case)
+    return stale(case.job)
 
 
 def _settled_late(case: Case, attempt: Attempt, report: Report) -> Settled:
     attempt.digest = report.digest
     attempt.settled_to = case.job.state
     case.touch(attempt)
-    return Settled(state=case.job.state)
+    return Settled(state=case.job.state, counted=True)
 
 
-def _succeed(case: Case, attempt: Attempt, actor: Actor, report: Report) -> None:
+def _succeed(case: Case, attempt: Attempt, actor: Actor, report: Report, bytes_out: int) -> None:
     job = case.job
     job.evidence = report.evidence or Evidence.REPORTED
     job.error = None
@@ -250,6 +273,8 @@ def _succeed(case: Case, attempt: Attempt, actor: Actor, report: Report) -> None
     for sibling in case.open_attempts():
         case.end(sibling, Outcome.SUPERSEDED)
     case.move(Verb.SETTLE, State.DONE, actor, attempt=attempt.number, reason=job.evidence)
+    case.count(attempt, "jobs_done")
+    case.count(attempt, "bytes_out", bytes_out)
     case.plan()
 
 
@@ -266,6 +291,8 @@ def _apply(case: Case, attempt: Attempt, actor: Actor, verb: Verb, step: Next) -
     note = step.error or step.reason or attempt.error
     data = None if step.run_at is None else '{"run_at":' + str(step.run_at) + "}"
     case.move(verb, step.state, actor, attempt=attempt.number, reason=note, data=data)
+    if step.by is not None:
+        case.count(step.by, "jobs_failed")
     case.plan()
 
 

@@ -12,14 +12,16 @@ from farhand.model.policy import Policy
 from farhand.model.transitions import allowed
 
 EVENTS_PER_JOB_MAX = 500
+ROOT_SUBJECT = bytes(16)
+"""What is counted for jobs that the holder of the root token submitted."""
 
 
 @dataclass(slots=True)
 class Case:
     """A locked job with its attempts, its policy and the moment of the decision.
 
-    `attempts` are ordered by number. `events`, `changed`, `touched` and `refused_by` collect
-    what has to be written; `jitter` returns a number in [0, 1). `keyed` makes a digest that can
+    `attempts` are ordered by number. `events`, `changed`, `touched`, `refused_by` and `counted`
+    collect what has to be written; `jitter` returns a number in [0, 1). `keyed` makes a digest that can
     be compared only by who has the key; `secret` is what the report kept apart, to be sealed.
     """
 
@@ -35,6 +37,7 @@ class Case:
     touched: list[Attempt] = field(default_factory=list[Attempt])
     created: list[Attempt] = field(default_factory=list[Attempt])
     refused_by: list[bytes] = field(default_factory=list[bytes])
+    counted: list[tuple[bytes, str, int]] = field(default_factory=list[tuple[bytes, str, int]])
     before: str = ""
     guard: int = 0
 
@@ -117,6 +120,17 @@ class Case:
             data=data,
         )
         self.events.append(event)
+
+    def count(self, attempt: Attempt, name: str, amount: int = 1) -> None:
+        """Count what an attempt came to, for its session, its agent and whoever submitted the job.
+
+        Only work of the owners' lane is counted: it is theirs to see who does how much of it.
+        """
+        if self.policy.lane != "owner" or not amount:
+            return
+        for subject in (attempt.session_id, attempt.agent_id, self.job.submitted_by or ROOT_SUBJECT):
+            if subject is not None:
+                self.counted.append((subject, name, amount))
 
     def _finish(self) -> None:
         job = self.job

@@ -15,6 +15,10 @@ CODE_TRIES: Final = 5
 PENDING_MS: Final = 24 * 3_600_000
 PENDING_TOTAL: Final = 200
 PENDING_PER_ADDRESS: Final = 10
+SESSION_MS: Final = 24 * 3_600_000
+SESSIONS_PER_AGENT: Final = 16
+BID_SHOWN: Final = 4
+BID_PREFIX_MAX: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +38,7 @@ class Registration:
 
     `open_enrolment` says that an unknown agent may come in without approval. `public_key` is
     the one that signed this registration, under `nonce`; both None when it was not signed.
+    `bid` is the mask of a device's identifier.
     """
 
     org_id: int
@@ -48,6 +53,7 @@ class Registration:
     open_enrolment: bool = False
     public_key: bytes | None = None
     nonce: str | None = None
+    bid: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +98,19 @@ def signature_required() -> Problem:
 def replayed() -> Problem:
     """The answer to a signed request that was already made."""
     return Problem("replayed", "this very request was already made; sign it anew with a fresh nonce")
+
+
+def bid_mask(bid: str) -> str:
+    """What lists show of a device's identifier: its prefix and four characters."""
+    prefix, dash, rest = bid.partition("-")
+    if dash and prefix.isalpha() and len(prefix) <= BID_PREFIX_MAX and len(rest) > BID_SHOWN:
+        return f"{prefix}-{rest[:BID_SHOWN]}…"
+    return f"{bid[:BID_SHOWN]}…"
+
+
+def bid_name(runtime: str, key_digest: bytes) -> str:
+    """The name of a device that comes with an identifier only; it says nothing of it."""
+    return f"{runtime}-{hashlib.sha256(key_digest).hexdigest()[:8]}"
 
 
 def user_code(key_digest: bytes, expires_at: int) -> str:

@@ -9,12 +9,13 @@ from farhand.model.policy import Policy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Next:
-    """The state that follows, why, and for a retry when."""
+    """The state that follows, why, for a retry when, and whose failure it is that ends the job."""
 
     state: State
     reason: str | None = None
     error: str | None = None
     run_at: int | None = None
+    by: Attempt | None = None
 
 
 def backoff_ms(policy: Policy, tries: int, jitter: float, retry_after_ms: int | None = None) -> int:
@@ -81,9 +82,10 @@ def _after_failure(case: Case, failure: Attempt, retry_after_ms: int | None) -> 
     job, policy = case.job, case.policy
     error = failure.error or "the agent reported a failure without saying why"
     if job.abort_at is not None or not failure.retryable:
-        return Next(state=State.FAILED, reason=job.reason if job.abort_at else None, error=error)
+        reason = job.reason if job.abort_at else None
+        return Next(state=State.FAILED, reason=reason, error=error, by=failure)
     if job.tries >= policy.max_attempts:
-        return Next(state=State.FAILED, reason="no tries left", error=error)
+        return Next(state=State.FAILED, reason="no tries left", error=error, by=failure)
     wait = backoff_ms(policy, job.tries, case.jitter(), retry_after_ms)
     return Next(
         state=State.SCHEDULED, reason=f"will be tried again: {error}", error=error, run_at=case.now + wait

@@ -1,12 +1,12 @@
 """What the engine needs from the outside: a store, a registry, payload storage."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from farhand.engine.attempt import Held, Settled
 from farhand.engine.enrolment import Pending, Registered, Registration
-from farhand.engine.registry import Agent, ApiKey, Device
+from farhand.engine.registry import Agent, AgentSession, ApiKey, Device
 from farhand.engine.requests import (
     Act,
     Claim,
@@ -44,6 +44,47 @@ class Registry(Protocol):
         """An agent presents itself: known, let in, put into the inbox or refused."""
         ...
 
+    async def present_bid(
+        self, bid: str, *, address: str | None, runtime: str | None, user_agent: str | None = None
+    ) -> Agent | Pending | Problem:
+        """A device presents its identifier: it is known, waits for approval, or was shut out."""
+        ...
+
+    async def open_session(
+        self,
+        org_id: int,
+        agent_id: bytes,
+        session_id: bytes | None,
+        capabilities: Mapping[str, str],
+        user_agent: str | None,
+        *,
+        names: frozenset[str] = frozenset(),
+    ) -> AgentSession | Problem:
+        """The agent's own live session of this id, refreshed, or a new one; `names` it can do now."""
+        ...
+
+    async def session(self, agent_id: bytes, session_id: bytes) -> AgentSession | None:
+        """A live session of this agent; None for any other."""
+        ...
+
+    async def refresh_session(
+        self, session: AgentSession, capabilities: Mapping[str, str], *, names: frozenset[str] = frozenset()
+    ) -> AgentSession | Problem:
+        """A session alive for another day, with what its device says it can do now."""
+        ...
+
+    async def owners(self, agent_id: bytes) -> tuple[bytes, ...]:
+        """The users that own an agent, the first one first."""
+        ...
+
+    async def owner_names(self, org_id: int, first: str, last: str) -> dict[bytes, list[str]]:
+        """The names of the owners of all agents whose own names lie between two."""
+        ...
+
+    async def first_user(self, org_id: int) -> bytes | None:
+        """The user that stands for whoever holds the root token."""
+        ...
+
     async def issue(self, org_id: int, name: str, key_digest: bytes, actor: Actor) -> Agent | Problem:
         """Make an agent that is never pending."""
         ...
@@ -51,7 +92,10 @@ class Registry(Protocol):
     async def approve(
         self, org_id: int, agent_id: bytes, actor: Actor, *, code: str | None
     ) -> Agent | Problem:
-        """Let a pending agent in, by its code or, with None, marked as approved without one."""
+        """Let a pending agent in, by its code or, with None, marked as approved without one.
+
+        An agent that is in gets the approver as one more owner.
+        """
         ...
 
     async def revoke(self, org_id: int, agent_id: bytes, actor: Actor) -> Agent | Problem:
@@ -121,9 +165,20 @@ class ApiKeys(Protocol):
     """Client keys."""
 
     async def create(
-        self, org_id: int, name: str, digest: bytes, grants: list[str], actor: Actor
+        self,
+        org_id: int,
+        name: str,
+        digest: bytes,
+        grants: list[str],
+        actor: Actor,
+        *,
+        user: str | None = None,
     ) -> ApiKey | Problem:
-        """Store a new key by its digest."""
+        """Store a new key by its digest, for a user by name, who may be new."""
+        ...
+
+    async def of_user(self, org_id: int, user_id: bytes) -> list[bytes]:
+        """The ids of all keys of a user, revoked ones included."""
         ...
 
     async def find(self, digest: bytes) -> ApiKey | None:
@@ -282,6 +337,30 @@ class Store(Protocol):
 
     async def fail_at_gate(self, request: Order) -> str | Problem:
         """A gate found that a queued job can never run."""
+        ...
+
+    async def counters(self, org_id: int, subject: bytes) -> dict[str, int]:
+        """What was counted for a session, an agent or a key."""
+        ...
+
+    async def over(self, agent_id: bytes) -> list[bytes]:
+        """Jobs the agent may stop working on: another was first, or they are to be cancelled."""
+        ...
+
+    async def capability_bits(self, names: Iterable[str]) -> int:
+        """The bits of those of the capability names that are known."""
+        ...
+
+    async def declared(self, names: Iterable[str]) -> frozenset[str]:
+        """Those of the capability names that are known."""
+        ...
+
+    async def keep_result_body(self, act: Act, sha256: bytes, size: int) -> Problem | None:
+        """Note that a stored body belongs to the result of an attempt, while that may be reported."""
+        ...
+
+    async def result_body(self, job_seq: int, sha256: bytes) -> int | None:
+        """The size of a body that belongs to a job's results, None when there is none."""
         ...
 
     async def secret(self, org_id: int, job_id: bytes) -> dict[str, Any] | None:

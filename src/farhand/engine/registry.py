@@ -1,5 +1,6 @@
 """Agents, devices and keys as the engine holds them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,6 +27,7 @@ class Agent:
     """One agent row. Field order is the column order of the `{agent_columns}` token.
 
     `signing` is 1 where every request must be signed under `public_key` (Ed25519, 32 bytes).
+    `bid` is the mask of the identifier of an agent that has one; `owner_id` its first owner.
     """
 
     id: bytes
@@ -49,6 +51,20 @@ class Agent:
     created_at: int
     public_key: bytes | None = None
     signing: int = 0
+    bid: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSession:
+    """A device's time of polling: `capabilities` are the words it said, alive until `expires_at`."""
+
+    id: bytes
+    agent_id: bytes
+    org_id: int
+    user_agent: str | None
+    capabilities: Mapping[str, str]
+    created_at: int
+    expires_at: int
 
 
 @dataclass(slots=True)
@@ -79,6 +95,7 @@ class ApiKey:
     revoked_at: int | None = None
     org_id: int = 1
     user_id: bytes | None = None
+    user: str | None = None
 
 
 def online(last_seen_at: int | None, now: int) -> bool:

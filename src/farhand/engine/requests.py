@@ -59,7 +59,8 @@ class Claim:
 
     `capabilities` is the bit set of what the agent can do. With `hold` the job's device is
     taken in the same transaction, and a device that is held gives nothing. With `begin` the
-    claim is the start, as in seed dialects whose work begins with it.
+    claim is the start, as in seed dialects whose work begins with it. `session` is noted on the
+    attempts: what they come to is counted for it.
     """
 
     org_id: int
@@ -75,6 +76,7 @@ class Claim:
     device_id: bytes | None = None
     hold: bool = False
     begin: bool = False
+    session: bytes | None = None
 
 
 @dataclass(slots=True)
@@ -104,18 +106,23 @@ class Act:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settle:
-    """An agent's report about its attempt, and optionally the claim to make in the same step."""
+    """An agent's report about its attempt; `bytes_out` is counted where it is the one that counts."""
 
     act: Act
     report: Report
+    bytes_out: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """An agent gives an attempt back, or refuses it."""
+    """An agent gives an attempt back, or refuses it.
+
+    `untouched` says of a refusal that nothing was done, where the claim was the start.
+    """
 
     act: Act
     refuse: bool = False
+    untouched: bool = False
     reason: str | None = None
 
 

@@ -153,6 +153,7 @@ class Attempt:
     error: str | None
     digest: bytes | None = field(repr=False)
     settled_to: str | None
+    session_id: bytes | None = None
 
     @property
     def open(self) -> bool:

@@ -21,7 +21,7 @@ KEY_MIN: Final = 16
 KEY_MAX: Final = 512
 CACHE_MS: Final = 2_000
 CACHE_MAX: Final = 50_000
-_ROOT: Final = Principal.root()
+DEFAULT_ORG: Final = 1
 FAILURES_PER_MINUTE: Final = 120
 ADDRESSES_MAX: Final = 10_000
 
@@ -60,6 +60,7 @@ class Authenticator:
         self._known: OrderedDict[bytes, tuple[int, int, Principal]] = OrderedDict()
         self._signers: OrderedDict[bytes, tuple[int, int, Agent, Principal | None]] = OrderedDict()
         self._failures: dict[str, list[int]] = {}
+        self._users: dict[int, bytes] = {}
         store.registry.changed.append(self._changed)
 
     def _changed(self) -> None:
@@ -88,8 +89,9 @@ class Authenticator:
             return known[2]
         key_digest = digest(bearer(call))
         if hmac.compare_digest(key_digest, self._root):
-            self._known[presented] = (epoch, now + CACHE_MS, _ROOT)
-            return _ROOT
+            root = Principal.root(await self._first_user(DEFAULT_ORG))
+            self._known[presented] = (epoch, now + CACHE_MS, root)
+            return root
         if known is None:
             self._check_failures(call.address, now)
         try:
@@ -105,7 +107,7 @@ class Authenticator:
     async def _look_up(self, key_digest: bytes, address: str | None, now: int) -> Principal:
         agent = await self._store.registry.agent_by_key(key_digest)
         if agent is not None:
-            principal = await self._of_agent(agent)
+            principal = await self.principal_of(agent)
             if agent.signing:
                 raise signature_required()
             return principal
@@ -113,14 +115,27 @@ class Authenticator:
         if key is None:
             self._note_failure(address or "", now)
             raise Problem("unauthorized", "this key is not known; check it, or register the agent first")
-        return Principal(kind="key", org_id=key.org_id, id=key.id, grants=frozenset(key.grants))
+        user_id = key.user_id or await self._first_user(key.org_id)
+        return Principal(
+            kind="key", org_id=key.org_id, id=key.id, grants=frozenset(key.grants), user_id=user_id
+        )
 
-    async def _of_agent(self, agent: Agent) -> Principal:
+    async def _first_user(self, org_id: int) -> bytes:
+        known = self._users.get(org_id)
+        if known is None:
+            known = self._users[org_id] = await self._store.registry.first_user(org_id) or b""
+        return known
+
+    async def principal_of(self, agent: Agent) -> Principal:
+        """An agent as a caller. Raises Problem when it is shut out, or not yet in."""
         if agent.state == "revoked":
             raise Problem("agent-revoked", "this agent has been revoked; ask the owner to issue a new one")
         if agent.state == "pending":
             raise Problem("agent-pending", "the agent waits for approval; register again to see its code")
-        devices = await self._store.registry.devices_of(agent.id)
+        registry = self._store.registry
+        devices = await registry.devices_of(agent.id)
+        # Work for owners asks for a capability: an agent that only prints has no need to know them.
+        owners = await registry.owners(agent.id) if agent.capabilities else ()
         return Principal(
             kind="agent",
             org_id=agent.org_id,
@@ -128,6 +143,7 @@ class Authenticator:
             grants=frozenset(json.loads(agent.grants)),
             agent=agent,
             lanes=tuple(d.id for d in devices if d.gone_at is None),
+            owner_lanes=owners,
         )
 
     async def _signed(self, call: Call) -> Principal:
@@ -137,7 +153,7 @@ class Authenticator:
         """
         if call.signer is not None:
             agent, principal = await self._signer(call.signer)
-            return principal or await self._of_agent(agent)
+            return principal or await self.principal_of(agent)
         signed = signature.read(call)
         signature.check_time(signed, self._clock.now_ms(), self._skew_ms)
         now = self._clock.monotonic_ms()
@@ -152,7 +168,7 @@ class Authenticator:
         if not await self._store.first_use(Nonce(org_id=agent.org_id, agent_id=agent.id, nonce=signed.nonce)):
             raise replayed()
         call.signer, call.body_digest = agent.id, signed.body_digest
-        return principal or await self._of_agent(agent)
+        return principal or await self.principal_of(agent)
 
     async def _signer(self, agent_id: bytes | None) -> tuple[Agent, Principal | None]:
         """An agent with a signing key, and its principal while it is let in.
@@ -169,7 +185,7 @@ class Authenticator:
                 "unknown-signer",
                 f"no agent signs under this {signature.AGENT_NAME}; register with the signing key first",
             )
-        principal = await self._of_agent(agent) if agent.state not in ("revoked", "pending") else None
+        principal = await self.principal_of(agent) if agent.state not in ("revoked", "pending") else None
         self._signers[agent.id] = (epoch, now + CACHE_MS, agent, principal)
         while len(self._signers) > CACHE_MAX:
             self._signers.popitem(last=False)

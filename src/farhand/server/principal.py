@@ -13,7 +13,10 @@ ROOT_GRANTS = frozenset(CLIENT_GRANTS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
-    """A caller: nobody, the root token, an API key or an agent with its lanes."""
+    """A caller: nobody, the root token, an API key of some user, or an agent with its lanes.
+
+    `lanes` are the agent's devices, `owner_lanes` the users that own it.
+    """
 
     kind: str
     org_id: int = 1
@@ -22,6 +25,7 @@ class Principal:
     agent: Agent | None = None
     lanes: tuple[bytes, ...] = ()
     owner_lanes: tuple[bytes, ...] = ()
+    user_id: bytes = b""
 
     @property
     def own_lanes(self) -> tuple[bytes, ...]:
@@ -31,9 +35,9 @@ class Principal:
         return (*self.lanes, self.agent.id)
 
     @classmethod
-    def root(cls) -> Self:
-        """The holder of the root token."""
-        return cls(kind="root", grants=ROOT_GRANTS)
+    def root(cls, user_id: bytes = b"") -> Self:
+        """The holder of the root token, who acts for the tenant's first user."""
+        return cls(kind="root", grants=ROOT_GRANTS, user_id=user_id)
 
     @property
     def actor(self) -> Actor:

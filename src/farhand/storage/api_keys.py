@@ -10,6 +10,7 @@ from farhand.model.ids import new_id
 from farhand.model.job import Actor
 from farhand.storage.audit import note
 from farhand.storage.database import Database, Row
+from farhand.storage.owners import named_user
 from farhand.storage.registry_rows import REGISTRY_CHANGED
 
 
@@ -22,17 +23,24 @@ class ApiKeyRows:
         self._announce = announce
 
     async def create(
-        self, org_id: int, name: str, digest: bytes, grants: list[str], actor: Actor
+        self,
+        org_id: int,
+        name: str,
+        digest: bytes,
+        grants: list[str],
+        actor: Actor,
+        *,
+        user: str | None = None,
     ) -> ApiKey | Problem:
-        """Store a new key by its digest."""
+        """Store a new key by its digest, for a user by name; without one for the tenant's first."""
         now = self._clock.now_ms()
         key_id = new_id(now)
         async with self._database.transaction() as tx:
-            user = await tx.one("org_user", {"org_id": org_id})
+            user_id = await named_user(tx, org_id, user, now)
             params: dict[str, object] = {
                 "id": key_id,
                 "org_id": org_id,
-                "user_id": user[0] if user is not None else None,
+                "user_id": user_id,
                 "name": name,
                 "digest": digest,
                 "grants": json.dumps(grants),
@@ -52,8 +60,9 @@ class ApiKeyRows:
                 data=str(params["grants"]),
             )
             await tx.notify(REGISTRY_CHANGED)
+            row = await tx.one("api_key_by_id", {"id": key_id, "org_id": org_id})
         self._announce()
-        return ApiKey(id=key_id, name=name, grants=tuple(grants), created_at=now)
+        return _listed(row) if row is not None else Problem("not-found", "the key is gone again")
 
     async def find(self, digest: bytes) -> ApiKey | None:
         """The key in force behind a digest."""
@@ -69,6 +78,12 @@ class ApiKeyRows:
             grants=tuple(json.loads(row[4])),
             created_at=row[5],
         )
+
+    async def of_user(self, org_id: int, user_id: bytes) -> list[bytes]:
+        """The ids of all keys of a user, revoked ones included."""
+        async with self._database.read() as reader:
+            rows = await reader.all("user_keys", {"org_id": org_id, "user_id": user_id})
+        return [row[0] for row in rows]
 
     async def list(self, org_id: int) -> list[ApiKey]:
         """All keys by name, revoked ones included."""
@@ -101,5 +116,10 @@ class ApiKeyRows:
 
 def _listed(row: Row) -> ApiKey:
     return ApiKey(
-        id=row[0], name=row[1], grants=tuple(json.loads(row[2])), created_at=row[3], revoked_at=row[4]
+        id=row[0],
+        name=row[1],
+        grants=tuple(json.loads(row[2])),
+        created_at=row[3],
+        revoked_at=row[4],
+        user=row[5],
     )

@@ -48,6 +48,14 @@ class Capabilities:
             total |= 1 << ((learned.get(name) or self._bits[name]) - 1)
         return total
 
+    async def known(self, reader: Reader, names: Iterable[str]) -> tuple[frozenset[str], int]:
+        """Those of the names that have a bit, and their bits; none gets one here."""
+        wanted = set(names)
+        if not wanted <= self._bits.keys():
+            await self.read(reader)
+        found = frozenset(name for name in wanted if name in self._bits)
+        return found, sum(1 << (self._bits[name] - 1) for name in found)
+
     def names(self, bits: int) -> frozenset[str]:
         """The names of a bit set."""
         return frozenset(name for name, bit in self._bits.items() if bits >> (bit - 1) & 1)

@@ -209,7 +209,9 @@ def _hand_out(case: Case, request: Claim) -> Claimed:
         error=None,
         digest=None,
         settled_to=None,
+        session_id=request.session,
     )
+    case.count(attempt, "claims")
     case.attempts.append(attempt)
     case.created.append(attempt)
     if request.device_id is not None:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from farhand.storage.database import Database
+from farhand.storage.database import Database, Params
 
 KEY_MEMORY_MS = 24 * 3_600_000
 RESERVED_MS = 600_000
@@ -16,7 +16,8 @@ async def prune(database: Database, now: int, limit: int) -> tuple[int, list[byt
     """
     async with database.transaction() as tx:
         rows = await tx.all("prunable", {"now": now, "limit": limit})
-        stored = await tx.each("stored_of", [{"job_seq": row[0]} for row in rows])
+        going: list[Params] = [{"job_seq": row[0]} for row in rows]
+        stored = await tx.each("stored_of", going) + await tx.each("result_bodies_of", going)
         await tx.bulk("delete_job", [{"seq": row[0]} for row in rows])
         gone = Counter((row[3], row[2], row[1]) for row in rows)
         counts = [

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from typing import Any
 
 from farhand.engine.enrolment import (
     CODE_MS,
@@ -28,6 +27,8 @@ from farhand.storage.audit import note
 from farhand.storage.capabilities import Capabilities
 from farhand.storage.database import Database, GuardFailed, Tx
 from farhand.storage.devices import upsert_devices
+from farhand.storage.owners import own, user_of
+from farhand.storage.registry_reads import RegistryReads
 from farhand.storage.statements import columns
 
 AGENT_COLUMNS = tuple(columns(Agent))
@@ -40,16 +41,15 @@ def agent_params(agent: Agent) -> dict[str, object]:
     return {name: getattr(agent, name) for name in AGENT_COLUMNS}
 
 
-class RegistryRows:
-    """Agents, their keys and devices, and API keys.
+class RegistryRows(RegistryReads):
+    """Agents, their keys, devices and owners.
 
     `changed` callbacks run after each commit here, and when another process says so.
     """
 
     def __init__(self, database: Database, clock: Clock, capabilities: Capabilities) -> None:
+        super().__init__(database, clock)
         self.changed: list[Callable[[], None]] = []
-        self._database = database
-        self._clock = clock
         self._capabilities = capabilities
 
     def announce(self) -> None:
@@ -92,6 +92,7 @@ class RegistryRows:
                 return await self._enqueue(tx, request, now)
             agent = self._new_agent(request, now, state="active", approved_by="open")
             await self._insert_or_look_again(tx, agent, request.key_digest, now)
+            await self._give(tx, agent, Actor(kind="server"), now)
         refused = _misfit(agent, request) or await self._refuse_signature(tx, agent, request, now)
         if refused is not None:
             return refused
@@ -141,7 +142,16 @@ class RegistryRows:
             last_seen_at=now,
             created_at=now,
             public_key=request.public_key,
+            bid=request.bid,
         )
+
+    async def _give(self, tx: Tx, agent: Agent, actor: Actor, now: int) -> bool:
+        """Make the user behind an actor an owner of the agent; whether that is news."""
+        user_id = await user_of(tx, agent.org_id, actor)
+        if agent.owner_id is None and user_id is not None:
+            agent.owner_id = user_id
+            await tx.run("save_agent", agent_params(agent))
+        return await own(tx, agent, user_id, now)
 
     async def _insert(self, tx: Tx, agent: Agent, key_digest: bytes, now: int) -> bool:
         if not await tx.each("insert_agent", [agent_params(agent)]):
@@ -214,6 +224,7 @@ class RegistryRows:
             key = {"digest": key_digest, "org_id": agent.org_id, "agent_id": agent.id, "now": now}
             if not await tx.each("insert_agent_key", [key]):
                 raise GuardFailed("insert_agent_key")
+            await self._give(tx, agent, actor, now)
             await self._audit(tx, org_id, actor, "agents.issue", agent.id, name)
             await tx.notify(REGISTRY_CHANGED)
         self.announce()
@@ -222,33 +233,56 @@ class RegistryRows:
     async def approve(
         self, org_id: int, agent_id: bytes, actor: Actor, *, code: str | None
     ) -> Agent | Problem:
-        """Let a pending agent in, by its code or, with None, marked as approved without one."""
+        """Let a pending agent in, by its code or, with None, marked as approved without one.
+
+        An agent that is in gets the approver as one more owner; it shows no code any more.
+        """
         now = self._clock.now_ms()
         async with self._database.transaction() as tx:
             row = await tx.one("lock_agent", {"id": agent_id, "org_id": org_id})
             agent = Agent(*row) if row is not None else None
             if agent is None:
                 return Problem("not-found", "there is no such agent")
-            if agent.state != "pending":
-                return Problem("state-conflict", f"the agent is {agent.state}, it does not wait for approval")
-            wrong = check_code(agent, code, now) if code is not None else None
-            if wrong is not None:
-                agent.code_tries += 1
-                await tx.run("save_agent", agent_params(agent))
-                return wrong
-            if await tx.one("agent_by_name", {"org_id": org_id, "name": agent.name}) is not None:
-                return Problem(
-                    "name-conflict", f"there is already an agent called {agent.name!r}; revoke one first"
-                )
-            agent.state, agent.live_name = "active", agent.name
-            agent.approved_by = "code" if code is not None else "without_code"
-            agent.owner_id = actor.id
-            agent.code_digest = agent.code_expires_at = None
-            await tx.run("save_agent", agent_params(agent))
-            await self._audit(tx, org_id, actor, "agents.approve", agent_id, agent.approved_by)
+            decide = self._let_in if agent.state == "pending" else self._share
+            refused = await decide(tx, agent, actor, code, now)
+            if refused is not None:
+                return refused
             await tx.notify(REGISTRY_CHANGED)
         self.announce()
         return agent
+
+    async def _let_in(self, tx: Tx, agent: Agent, actor: Actor, code: str | None, now: int) -> Problem | None:
+        wrong = check_code(agent, code, now) if code is not None else None
+        if wrong is not None:
+            agent.code_tries += 1
+            await tx.run("save_agent", agent_params(agent))
+            return wrong
+        if await tx.one("agent_by_name", {"org_id": agent.org_id, "name": agent.name}) is not None:
+            return Problem(
+                "name-conflict", f"there is already an agent called {agent.name!r}; revoke one first"
+            )
+        agent.state, agent.live_name = "active", agent.name
+        agent.approved_by = "code" if code is not None else "without_code"
+        agent.code_digest = agent.code_expires_at = None
+        await tx.run("save_agent", agent_params(agent))
+        await self._give(tx, agent, actor, now)
+        await self._audit(tx, agent.org_id, actor, "agents.approve", agent.id, agent.approved_by)
+        return None
+
+    async def _share(self, tx: Tx, agent: Agent, actor: Actor, code: str | None, now: int) -> Problem | None:
+        if agent.state == "revoked":
+            return Problem("state-conflict", "the agent is revoked, it does not wait for approval")
+        if code is not None:
+            return Problem(
+                "state-conflict",
+                f"the agent is {agent.state} and shows no code; to own it too, approve it without the code",
+            )
+        if not await self._give(tx, agent, actor, now):
+            return Problem(
+                "state-conflict", f"the agent is {agent.state} and yours, it does not wait for approval"
+            )
+        await self._audit(tx, agent.org_id, actor, "agents.share", agent.id, None)
+        return None
 
     async def revoke(self, org_id: int, agent_id: bytes, actor: Actor) -> Agent | Problem:
         """Throw an agent out at once: its keys stop working and its name is free. The keys' digests
@@ -316,72 +350,10 @@ class RegistryRows:
         now = self._clock.now_ms()
         await note(tx, org_id=org_id, now=now, actor=actor, action=action, subject=subject, data=data)
 
-    async def agent_by_key(self, digest: bytes) -> Agent | None:
-        """The agent behind a key, revoked and pending ones included."""
-        return await self._agent("agent_by_key", {"digest": digest})
-
-    async def signer(self, agent_id: bytes) -> Agent | None:
-        """The agent of this id, of whatever tenant: who signs is known by id alone."""
-        return await self._agent("signer", {"id": agent_id})
-
-    async def agent(self, org_id: int, agent_id: bytes) -> Agent | None:
-        """One agent."""
-        return await self._agent("agent_by_id", {"id": agent_id, "org_id": org_id})
-
-    async def agent_by_name(self, org_id: int, name: str) -> Agent | None:
-        """The live agent of this name."""
-        return await self._agent("agent_by_name", {"org_id": org_id, "name": name})
-
-    async def _agent(self, statement: str, params: dict[str, object]) -> Agent | None:
-        async with self._database.read() as reader:
-            row = await reader.one(statement, params)
-        return Agent(*row) if row is not None else None
-
-    async def agents(self, org_id: int, after: tuple[str, bytes] | None, limit: int) -> list[Agent]:
-        """Agents by name and id, without the inbox; `after` is the name and id of the last one seen."""
-        name, agent_id = after or (None, None)
-        params = {"org_id": org_id, "after": name, "after_id": agent_id, "limit": limit}
-        async with self._database.read() as reader:
-            return [Agent(*row) for row in await reader.all("list_agents", params)]
-
-    async def pending(self, org_id: int) -> list[Agent]:
-        """The inbox, oldest first, without entries past their day."""
-        now = self._clock.now_ms()
-        async with self._database.read() as reader:
-            rows = await reader.all("pending_agents", {"org_id": org_id, "limit": 1000})
-        return [agent for agent in (Agent(*row) for row in rows) if now - agent.created_at <= PENDING_MS]
-
     async def seen(self, moments: dict[bytes, int]) -> None:
         """Write down when agents were last seen, many at a time."""
         async with self._database.transaction() as tx:
             await tx.bulk("see_agent", [{"id": agent, "at": at} for agent, at in moments.items()])
-
-    async def devices_of(self, agent_id: bytes) -> list[Device]:
-        """The devices behind an agent, gone ones included."""
-        async with self._database.read() as reader:
-            return [Device(*row) for row in await reader.all("agent_devices", {"agent_id": agent_id})]
-
-    async def device(self, org_id: int, device_id: bytes) -> Device | None:
-        """One device."""
-        async with self._database.read() as reader:
-            row = await reader.one("device_by_id", {"id": device_id, "org_id": org_id})
-        return Device(*row) if row is not None else None
-
-    async def devices(
-        self, org_id: int, after: tuple[str, bytes] | None, limit: int, *, with_gone: bool
-    ) -> list[tuple[Device, str, int | None, str]]:
-        """Devices by name and id, each with its agent's name, when that was last seen, and its state."""
-        name, device_id = after or (None, None)
-        params = {
-            "org_id": org_id,
-            "after": name,
-            "after_id": device_id,
-            "limit": limit,
-            "with_gone": int(with_gone),
-        }
-        async with self._database.read() as reader:
-            rows: Any = await reader.all("list_devices", params)
-        return [(Device(*row[:-3]), row[-3], row[-2], row[-1]) for row in rows]
 
 
 def _misfit(agent: Agent, request: Registration) -> Problem | None:

@@ -102,6 +102,7 @@ class Session:
         self._cases: dict[bytes, Case] = {}
         self._read: dict[bytes, tuple[object, object]] = {}
         self._deltas: Counter[tuple[int, str, str]] = Counter()
+        self._counted: Counter[tuple[int, bytes, str]] = Counter()
 
     async def load(self, keys: Iterable[tuple[int, bytes]]) -> None:
         """Lock jobs by tenant and id, in id order, so that two processes never wait in a ring."""
@@ -240,6 +241,9 @@ class Session:
         case.touched = []
         case.created = []
         case.refused_by = []
+        for subject, name, amount in case.counted:
+            self._counted[job.org_id, subject, name] += amount
+        case.counted = []
 
     async def _seal(self, changed: list[Case]) -> None:
         """Secrets are ciphertext before the database, or anything on the way to it, sees them."""
@@ -280,3 +284,16 @@ class Session:
         ]
         await self.tx.bulk("add_count", rows)
         self._deltas.clear()
+        counted: list[Params] = [
+            {
+                "slot": self._slot,
+                "org_id": org,
+                "subject": subject,
+                "name": name,
+                "amount": amount,
+                "now": self.now,
+            }
+            for (org, subject, name), amount in sorted(self._counted.items())
+        ]
+        await self.tx.bulk("add_counter", counted)
+        self._counted.clear()

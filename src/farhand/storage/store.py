@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from farhand.engine.attempt import Held, Settled
@@ -29,9 +29,10 @@ from farhand.model.job import SWEEP, Actor, Event, Job
 from farhand.storage.api_keys import ApiKeyRows
 from farhand.storage.batch import Work
 from farhand.storage.database import Database, Row
+from farhand.storage.device_sessions import DeviceRegistry
 from farhand.storage.key_folder import MemoryKeys
 from farhand.storage.prune import forget_keys, forget_nonces, prune
-from farhand.storage.registry_rows import RegistryRows
+from farhand.storage.results import Results
 from farhand.storage.secret_rows import SecretRows
 from farhand.storage.vault import Vault
 from farhand.storage.writer import Writer
@@ -66,7 +67,8 @@ class Store:
         self.vault = vault or Vault(MemoryKeys(), clock)
         self.writer = Writer(database, clock, self.hub, vault=self.vault, jitter=jitter, solo=solo)
         self.secrets = SecretRows(database, clock, self.vault)
-        self.registry = RegistryRows(database, clock, self.writer.capabilities)
+        self.results = Results(database, clock, self.writer.capabilities)
+        self.registry = DeviceRegistry(database, clock, self.writer.capabilities)
         self.keys = ApiKeyRows(database, clock, self.registry.announce)
 
     @property
@@ -224,6 +226,30 @@ class Store:
     async def forget_keys(self) -> int:
         """Drop idempotency keys past their memory, and reservations that nobody came back for; how many."""
         return await forget_keys(self.database, self.clock.now_ms())
+
+    async def counters(self, org_id: int, subject: bytes) -> dict[str, int]:
+        """What was counted for a session, an agent or a key."""
+        return await self.results.counters(org_id, subject)
+
+    async def over(self, agent_id: bytes) -> list[bytes]:
+        """Jobs the agent may stop working on: another was first, or they are to be cancelled."""
+        return await self.results.over(agent_id)
+
+    async def capability_bits(self, names: Iterable[str]) -> int:
+        """The bits of those of the capability names that are known."""
+        return await self.results.bits(names)
+
+    async def declared(self, names: Iterable[str]) -> frozenset[str]:
+        """Those of the capability names that are known."""
+        return await self.results.declared(names)
+
+    async def keep_result_body(self, act: Act, sha256: bytes, size: int) -> Problem | None:
+        """Note that a stored body belongs to the result of an attempt, while that may be reported."""
+        return await self.results.keep_body(act, sha256, size)
+
+    async def result_body(self, job_seq: int, sha256: bytes) -> int | None:
+        """The size of a body that belongs to a job's results, None when there is none."""
+        return await self.results.body(job_seq, sha256)
 
     async def secret(self, org_id: int, job_id: bytes) -> dict[str, Any] | None:
         """The secret fields of a job's result; None when it has none, or has them no longer."""

@@ -77,7 +77,9 @@ def settle(case: Case, request: Settle) -> Answer:
     if isinstance(attempt, Problem):
         return attempt
     named = request.act.token is not None or case.of_agent(request.act.agent_id)[1]
-    return attempt_verbs.settle(case, attempt, _agent(request.act), request.report, named=named)
+    return attempt_verbs.settle(
+        case, attempt, _agent(request.act), request.report, named=named, bytes_out=request.bytes_out
+    )
 
 
 def release(case: Case, request: Release) -> Answer:
@@ -86,7 +88,12 @@ def release(case: Case, request: Release) -> Answer:
     if isinstance(attempt, Problem):
         return attempt
     return attempt_verbs.release(
-        case, attempt, _agent(request.act), refuse=request.refuse, reason=request.reason
+        case,
+        attempt,
+        _agent(request.act),
+        refuse=request.refuse,
+        reason=request.reason,
+        untouched=request.untouched,
     )
 
 

@@ -33,3 +33,22 @@ ON CONFLICT DO NOTHING;
 -- name: forget_refusals
 -- The agent's capabilities changed.
 DELETE FROM refusals WHERE agent_id = :agent_id;
+
+-- name: over_superseded
+-- What an agent may stop working on: another was first.
+SELECT j.id AS id, a.ended_at AS ended_at
+FROM attempts AS a
+INNER JOIN jobs AS j ON a.job_seq = j.seq
+WHERE a.agent_id = :agent_id AND a.outcome = 'superseded' AND a.ended_at > :since
+ORDER BY a.ended_at DESC
+LIMIT 20;
+
+-- name: over_asked
+-- What an agent is to stop working on: its job is to be cancelled, or its time is up.
+SELECT j.id AS id
+FROM attempts AS a
+INNER JOIN jobs AS j ON a.job_seq = j.seq
+WHERE a.agent_id = :agent_id AND a.ended_at IS NULL AND a.dialect = 'seed'
+    AND (j.cancel_requested_at IS NOT NULL OR j.abort_at IS NOT NULL)
+ORDER BY a.job_seq
+LIMIT 20;

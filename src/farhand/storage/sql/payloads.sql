@@ -24,4 +24,21 @@ SELECT sha256 FROM payloads WHERE job_seq = :job_seq;
 
 -- name: stored_uses
 -- Whether any job still needs a stored payload.
-SELECT 1 FROM payloads WHERE sha256 = :sha256 LIMIT 1;
+SELECT 1 FROM payloads WHERE sha256 = :sha256
+UNION ALL
+SELECT 1 FROM result_bodies WHERE sha256 = :sha256
+LIMIT 1;
+
+-- name: insert_result_body
+-- Bytes that a result names.
+INSERT INTO result_bodies (job_seq, sha256, org_id, size, created_at)
+VALUES (:job_seq, :sha256, :org_id, :size, :now)
+ON CONFLICT DO NOTHING;
+
+-- name: result_body
+-- How large such bytes are.
+SELECT size FROM result_bodies WHERE job_seq = :job_seq AND sha256 = :sha256;
+
+-- name: result_bodies_of
+-- The addresses of all that were put for a job.
+SELECT sha256 FROM result_bodies WHERE job_seq = :job_seq;

@@ -7,12 +7,67 @@ INSERT INTO orgs (id, uid, name, created_at) VALUES (:id, :uid, :name, :now) ON 
 SELECT uid FROM orgs WHERE id = :id;
 
 -- name: insert_user
--- The default person.
+-- Somebody new, unless the name is known.
 INSERT INTO users (id, org_id, name, created_at) VALUES (:id, :org_id, :name, :now) ON CONFLICT DO NOTHING;
 
 -- name: org_user
 -- The first person of a tenant.
 SELECT id FROM users WHERE org_id = :org_id ORDER BY created_at LIMIT 1;
+
+-- name: user_by_name
+-- The person of this name.
+SELECT id FROM users WHERE org_id = :org_id AND name = :name;
+
+-- name: key_user
+-- The person behind an API key.
+SELECT user_id FROM api_keys WHERE id = :id AND org_id = :org_id;
+
+-- name: insert_owner
+-- No row comes back when the user owns the agent already.
+INSERT INTO agent_owners (agent_id, user_id, org_id, created_at)
+VALUES (:agent_id, :user_id, :org_id, :now)
+ON CONFLICT DO NOTHING RETURNING 1;
+
+-- name: agent_owners
+-- The users that own an agent, the first one first.
+SELECT user_id FROM agent_owners WHERE agent_id = :agent_id ORDER BY created_at, user_id;
+
+-- name: owner_names
+-- Who owns the agents of a page.
+SELECT o.agent_id AS agent_id, u.name AS name
+FROM agents AS a
+INNER JOIN agent_owners AS o ON a.id = o.agent_id
+INNER JOIN users AS u ON o.user_id = u.id
+WHERE a.org_id = :org_id AND a.name >= :first AND a.name <= :last
+ORDER BY o.agent_id, o.created_at, u.name;
+
+-- name: insert_session
+-- A device begins to poll.
+INSERT INTO sessions (id, agent_id, org_id, user_agent, capabilities, created_at, expires_at)
+VALUES (:id, :agent_id, :org_id, :user_agent, :capabilities, :now, :expires_at);
+
+-- name: session
+-- A live session of this agent.
+SELECT id, agent_id, org_id, user_agent, capabilities, created_at, expires_at
+FROM sessions WHERE id = :id AND agent_id = :agent_id AND expires_at > :now;
+
+-- name: refresh_session
+-- It polls on.
+UPDATE sessions SET
+    expires_at = :expires_at, capabilities = :capabilities, user_agent = COALESCE(:user_agent, user_agent)
+WHERE id = :id AND agent_id = :agent_id;
+
+-- name: agent_sessions
+-- An agent's sessions, the newest first.
+SELECT id FROM sessions WHERE agent_id = :agent_id ORDER BY created_at DESC, id LIMIT 1000;
+
+-- name: expired_sessions
+-- Those past their day, some at a time.
+SELECT id FROM sessions WHERE expires_at <= :now ORDER BY expires_at LIMIT 50;
+
+-- name: drop_session
+-- It is over.
+DELETE FROM sessions WHERE id = :id;
 
 -- name: agent_by_key
 -- The agent behind a key that is in force.
@@ -56,7 +111,7 @@ UPDATE agents SET
     name = :name, live_name = :live_name, dialect = :dialect, state = :state, approved_by = :approved_by,
     version = :version, runtime = :runtime, address = :address, grants = :grants, capabilities = :capabilities,
     owner_id = :owner_id, code_digest = :code_digest, code_expires_at = :code_expires_at, code_tries = :code_tries,
-    last_seen_at = :last_seen_at, public_key = :public_key, signing = :signing
+    last_seen_at = :last_seen_at, public_key = :public_key, signing = :signing, bid = :bid
 WHERE id = :id AND org_id = :org_id;
 
 -- name: see_agent
@@ -89,11 +144,19 @@ SELECT id, org_id, user_id, name, grants, created_at FROM api_keys WHERE digest 
 
 -- name: list_api_keys
 -- Keys by name, revoked ones last.
-SELECT id, name, grants, created_at, revoked_at FROM api_keys WHERE org_id = :org_id ORDER BY name LIMIT 1000;
+SELECT k.id AS id, k.name AS name, k.grants AS grants, k.created_at AS created_at, k.revoked_at AS revoked_at, u.name AS user_name
+FROM api_keys AS k LEFT JOIN users AS u ON k.user_id = u.id
+WHERE k.org_id = :org_id ORDER BY k.name LIMIT 1000;
+
+-- name: user_keys
+-- The keys of a user, revoked ones included.
+SELECT id FROM api_keys WHERE org_id = :org_id AND user_id = :user_id LIMIT 10000;
 
 -- name: api_key_by_id
 -- One key, revoked or not.
-SELECT id, name, grants, created_at, revoked_at FROM api_keys WHERE id = :id AND org_id = :org_id;
+SELECT k.id AS id, k.name AS name, k.grants AS grants, k.created_at AS created_at, k.revoked_at AS revoked_at, u.name AS user_name
+FROM api_keys AS k LEFT JOIN users AS u ON k.user_id = u.id
+WHERE k.id = :id AND k.org_id = :org_id;
 
 -- name: revoke_api_key
 -- A revoked key frees its name.

@@ -110,3 +110,18 @@ ORDER BY seq DESC LIMIT :limit;
 -- name: free_key
 -- The request was refused after its key had been reserved in this very transaction.
 DELETE FROM idempotency WHERE org_id = :org_id AND key = :key AND fingerprint = :fingerprint;
+
+-- name: add_counter
+-- What was done for a session, an agent, a key; a slot per process keeps the row uncontended.
+INSERT INTO counters (slot, org_id, subject, name, value, created_at)
+VALUES (:slot, :org_id, :subject, :name, :amount, :now)
+ON CONFLICT (org_id, subject, name, slot) DO UPDATE SET value = counters.value + excluded.value;
+
+-- name: counters
+-- The figures of one subject.
+SELECT name, CAST(SUM(value) AS BIGINT) FROM counters
+WHERE org_id = :org_id AND subject = :subject GROUP BY name;
+
+-- name: drop_counters
+-- The session is over.
+DELETE FROM counters WHERE org_id = :org_id AND subject = :subject;

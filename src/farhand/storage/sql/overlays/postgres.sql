@@ -170,6 +170,20 @@ ON CONFLICT (slot, org_id, kind, state) DO UPDATE SET n = counts.n + excluded.n;
 -- The addresses of the stored payloads of many jobs.
 SELECT sha256 FROM payloads WHERE job_seq = ANY(CAST(:job_seq AS BIGINT[]));
 
+-- name: result_bodies_of_many
+-- The addresses of all bodies that were put for many jobs.
+SELECT sha256 FROM result_bodies WHERE job_seq = ANY(CAST(:job_seq AS BIGINT[]));
+
 -- name: delete_job_many
 -- Attempts, events, refusals and payload rows go with them. The rows are locked since they were picked.
 DELETE FROM jobs WHERE seq = ANY(CAST(:seq AS BIGINT[]));
+
+-- name: add_counter_many
+-- The figures a transaction changed, in one order everywhere.
+INSERT INTO counters (slot, org_id, subject, name, value, created_at)
+SELECT slot, org_id, subject, name, value, created_at
+FROM unnest(
+    CAST(:slot AS BIGINT[]), CAST(:org_id AS BIGINT[]), CAST(:subject AS UUID[]), CAST(:name AS TEXT[]),
+    CAST(:amount AS BIGINT[]), CAST(:now AS BIGINT[])
+) AS w (slot, org_id, subject, name, value, created_at)
+ON CONFLICT (org_id, subject, name, slot) DO UPDATE SET value = counters.value + excluded.value;
