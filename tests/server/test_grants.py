@@ -105,7 +105,7 @@ def make_foreign(server: Server) -> tuple[dict[str, str], str]:
             "id": agent.bytes, "org_id": 2, "name": "theirs", "live_name": "theirs", "dialect": "native",
             "state": "active", "grants": json.dumps(list(AGENT_GRANTS)), "capabilities": 0,
             "code_digest": None, "code_expires_at": None, "code_tries": 0, "first_seen_at": now,
-            "created_at": now, "public_key": None, "signing": 0,
+            "created_at": now, "public_key": None, "signing": 0, "bid": None,
         },
     )  # fmt: skip
     agent_key = {

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from farhand.cli.connection import Session, api_options
-from farhand.cli.output import Cell, Column, show_json, show_table
+from farhand.cli.output import Cell, Column, show_facts, show_json, show_table
 from farhand.cli.words import age, clean
 from farhand.model.clock import SystemClock
 
@@ -37,6 +37,7 @@ def list_agents(session: Session) -> None:
         Column(title="STATE"),
         Column(title="SEEN"),
         Column(title="VERSION", shrink=True),
+        Column(title="OWNERS", shrink=True),
         Column(title="GRANTS", shrink=True),
         Column(title="ADDRESS", shrink=True),
     )
@@ -45,7 +46,8 @@ def list_agents(session: Session) -> None:
             agent.name,
             _presence(agent),
             f"{age(agent.last_seen_at, now)} ago" if agent.last_seen_at else "never",
-            agent.version or agent.dialect,
+            agent.version if agent.version and agent.bid is None else agent.dialect,
+            ", ".join(agent.owners),
             ", ".join(agent.grants),
             agent.address,
         )
@@ -79,8 +81,9 @@ def list_pending(session: Session) -> None:
         Column(title="ADDRESS"),
         Column(title="WAITS"),
         Column(title="RUNTIME", shrink=True),
+        Column(title="BID", shrink=True),
     )
-    rows = [(item.name, item.address, age(item.first_seen_at, now), item.runtime) for item in found]
+    rows = [(item.name, item.address, age(item.first_seen_at, now), item.runtime, item.bid) for item in found]
     show_table(columns, rows, empty="Nobody waits for approval.")
     if found:
         click.echo("Let one in with the code that it shows: farhand agents approve NAME", err=True)
@@ -110,17 +113,17 @@ def issue_agent(session: Session, name: str) -> None:
 @click.option("--without-code", is_flag=True, help="Trust the name alone; it is marked as such.")
 @api_options
 def approve_agent(session: Session, name: str, code: str | None, without_code: bool) -> None:
-    """Let a waiting agent in.
+    """Let a waiting agent in, and own it.
 
-    Look at the device, not at this list: only who stands before it can read its code.
+    Look at the device, not at this list: only who stands before it can read its code. An agent
+    that is in already shows none: --without-code makes you one more of its owners.
     """
     if code is not None and without_code:
         raise click.UsageError("give --code or --without-code, not both")
     with session.client() as client:
-        entry = _find_pending(client, name)
+        entry = _find_pending(client, name, shared=without_code)
         if code is None and not without_code:
-            where = f" ({clean(entry.address)})" if entry.address else ""
-            code = click.prompt(f"Code shown by {clean(entry.name)}{where}", err=True)
+            code = _ask_code(entry)
         approved = client.approve(entry.id, code=code.strip() if code else None, without_code=without_code)
     if session.as_json:
         show_json(approved)
@@ -128,14 +131,49 @@ def approve_agent(session: Session, name: str, code: str | None, without_code: b
     click.echo(f"{clean(approved.name)} is in.")
 
 
-def _find_pending(client: "Client", text: str) -> "PendingView":
+def _ask_code(entry: "PendingView | AgentView") -> str:
+    where = f" ({clean(entry.address)})" if entry.address else ""
+    if not sys.stdin.isatty():
+        raise click.UsageError(
+            f"give the code that {clean(entry.name)}{where} shows with --code, or --without-code"
+        )
+    return click.prompt(f"Code shown by {clean(entry.name)}{where}", err=True)
+
+
+def _find_pending(client: "Client", text: str, *, shared: bool) -> "PendingView | AgentView":
+    """Who waits under a name or id; with `shared` also who is in already, to own it too."""
     from farhand.cli.names import find_named
 
-    waiting = client.pending()
+    waiting: list[PendingView | AgentView] = [*client.pending()]
+    if shared:
+        waiting += [agent for agent in client.agents() if agent.state != "revoked"]
     by_id = {entry.id: entry for entry in waiting}
     if text in by_id:
         return by_id[text]
     return by_id[find_named("waiting agent", waiting, text, "nobody waits; has it been started there?")]
+
+
+@agents.command("stats")
+@click.argument("name")
+@api_options
+def agent_stats(session: Session, name: str) -> None:
+    """How much an agent has fetched, whoever wanted it."""
+    from farhand.cli.names import agent_id
+
+    with session.client() as client:
+        found = client.agent_stats(agent_id(client, name))
+    if session.as_json:
+        show_json(found)
+        return
+    show_facts(
+        {
+            "taken": str(found.claims),
+            "done": str(found.jobs_done),
+            "failed": str(found.jobs_failed),
+            "refused": str(found.jobs_refused),
+            "bytes": str(found.bytes_out),
+        }
+    )
 
 
 @agents.command("revoke")

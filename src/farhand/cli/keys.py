@@ -22,21 +22,25 @@ def keys() -> None:
     "--grant", "-g", "grants", multiple=True, required=True, metavar="GRANT",
     help="What it may do, such as jobs.submit; may be repeated.",
 )  # fmt: skip
+@click.option("--user", metavar="NAME", help="Whose key it is; somebody new if need be [the first user].")
 @api_options
-def create_key(session: Session, name: str, grants: Sequence[str]) -> None:
+def create_key(session: Session, name: str, grants: Sequence[str], user: str | None) -> None:
     """Make a key for those who submit or manage work.
+
+    What a user's keys submit to be fetched goes to the agents that the user owns.
 
     \b
     Grants: jobs.submit jobs.read jobs.manage printers.read agents.read
     agents.manage keys.manage metrics.read audit.read results.secret
     """
     with session.client() as client:
-        made = client.create_key(name, grants)
+        made = client.create_key(name, grants, user=user)
     if session.as_json:
         show_json(made)
         return
     click.echo(made.key)
-    click.echo(f"The key {clean(made.name)} ({', '.join(made.grants)}), shown this once.", err=True)
+    whose = f" of {clean(made.user)}" if made.user else ""
+    click.echo(f"The key {clean(made.name)}{whose} ({', '.join(made.grants)}), shown this once.", err=True)
 
 
 @keys.command("list")
@@ -52,6 +56,7 @@ def list_keys(session: Session) -> None:
     columns = (
         Column(title="ID"),
         Column(title="KEY", shrink=True),
+        Column(title="USER", shrink=True),
         Column(title="STATE"),
         Column(title="AGE"),
         Column(title="GRANTS", shrink=True),
@@ -60,6 +65,7 @@ def list_keys(session: Session) -> None:
         (
             key.id,
             key.name,
+            key.user,
             Cell(text="revoked", style="dim") if key.revoked_at else Cell(text="valid", style="green"),
             age(key.created_at, now),
             ", ".join(key.grants),

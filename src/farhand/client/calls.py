@@ -302,9 +302,9 @@ def keys() -> Plan[list[KeyView]]:
     return everything("/keys", Page[KeyView])
 
 
-def create_key(name: str, grants: Sequence[str]) -> Plan[KeyReply]:
-    """Makes a client key; it is shown this once."""
-    return ask(post("/keys", KeyReply, KeyRequest(name=name, grants=list(grants))))
+def create_key(name: str, grants: Sequence[str], *, user: str | None = None) -> Plan[KeyReply]:
+    """Makes a client key, for a user where one is named; it is shown this once."""
+    return ask(post("/keys", KeyReply, KeyRequest(name=name, grants=list(grants), user=user)))
 
 
 def revoke_key(key_id: str) -> Plan[None]:

@@ -80,6 +80,7 @@ class Api:
     wait_fetch = Method(fetch_calls.wait_fetch)
     result = Method(fetch_calls.result)
     save_result = Method(fetch_calls.save_result)
+    agent_stats = Method(fetch_calls.agent_stats)
     printers = Method(calls.printers)
     printer = Method(calls.printer)
     agents = Method(calls.agents)

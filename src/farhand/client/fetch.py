@@ -17,6 +17,7 @@ from farhand.model.clock import Clock, SystemClock
 from farhand.protocol.client import JobView, SubmitReply
 from farhand.protocol.fetch import (
     KIND,
+    FetchCounters,
     FetchError,
     FetchRequest,
     FetchResult,
@@ -175,6 +176,18 @@ def wait_fetch(
 def result(job_id: str) -> Plan[bytes]:
     """What a job that is done came to, as bytes: a fetch's body, the result of others as JSON."""
     return ask(Call(method="GET", path=_result_path(job_id), parse=bytes, repeatable=True, work_s=BODY_S))
+
+
+def agent_stats(agent_id: str) -> Plan[FetchCounters]:
+    """How much an agent has fetched, whoever wanted it."""
+    return ask(
+        Call(
+            method="GET",
+            path=path_of("/agents", agent_id, "stats"),
+            parse=reads(FetchCounters),
+            repeatable=True,
+        )
+    )
 
 
 def save_result(job_id: str, sink: Sink) -> Plan[None]:

@@ -144,7 +144,10 @@ class PrinterView(Reply, frozen=True):
 
 
 class AgentView(Reply, frozen=True):
-    """An agent. `approved_by` is code, without_code, issued or open; `signing` off, optional or required."""
+    """An agent. `approved_by` is code, without_code, issued or open; `signing` off, optional or required.
+
+    `bid` is the mask of a device's identifier, `owners` are the names of the users it works for.
+    """
 
     id: str
     name: str
@@ -158,6 +161,8 @@ class AgentView(Reply, frozen=True):
     grants: list[str]
     signing: str
     public_key: str | None
+    bid: str | None
+    owners: list[str]
     last_seen_at: str | None
     created_at: str
 
@@ -168,6 +173,7 @@ class PendingView(Reply, frozen=True):
     id: str
     dialect: str
     name: str
+    bid: str | None
     runtime: str | None
     address: str | None
     first_seen_at: str
@@ -209,10 +215,11 @@ class SigningRequest(Message, frozen=True):
 
 
 class KeyRequest(Message, frozen=True):
-    """`POST /keys`: make a client key with some grants."""
+    """`POST /keys`: make a client key with some grants, for a user, who may be new."""
 
     name: Name
     grants: Annotated[list[Name], Meta(max_length=20)]
+    user: Name | None = None
 
 
 class KeyReply(Reply, frozen=True):
@@ -221,6 +228,7 @@ class KeyReply(Reply, frozen=True):
     id: str
     name: str
     grants: list[str]
+    user: str | None
     key: str
 
 
@@ -230,6 +238,7 @@ class KeyView(Reply, frozen=True):
     id: str
     name: str
     grants: list[str]
+    user: str | None
     created_at: str
     revoked_at: str | None
 

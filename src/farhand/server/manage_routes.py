@@ -99,7 +99,16 @@ async def agents(context: Context, call: Call) -> None:
     rows = await context.store.registry.agents(call.principal.org_id, _after(query), limit + 1)
     now = context.clock.now_ms()
     following = _cursor(rows[limit - 1]) if len(rows) > limit else None
-    await call.json({"items": [agent_view(a, now, context.seen) for a in rows[:limit]], "next": following})
+    page = rows[:limit]
+    owners = await _owners(context, call, page)
+    await call.json({"items": [agent_view(a, now, context.seen, owners) for a in page], "next": following})
+
+
+async def _owners(context: Context, call: Call, page: list[Agent]) -> dict[bytes, list[str]]:
+    if not page:
+        return {}
+    first, last = page[0].name, page[-1].name
+    return await context.store.registry.owner_names(call.principal.org_id, first, last)
 
 
 async def pending(context: Context, call: Call) -> None:
@@ -119,7 +128,8 @@ def _agent_id(call: Call) -> bytes:
 async def _show(context: Context, call: Call, agent: Agent | Problem) -> None:
     if isinstance(agent, Problem):
         raise agent
-    await call.json(agent_view(agent, context.clock.now_ms(), context.seen))
+    owners = await _owners(context, call, [agent])
+    await call.json(agent_view(agent, context.clock.now_ms(), context.seen, owners))
 
 
 async def agent(context: Context, call: Call) -> None:
@@ -243,11 +253,13 @@ async def create_key(context: Context, call: Call) -> None:
     key = new_key("fhc")
     principal = call.principal
     made = await context.store.keys.create(
-        principal.org_id, message.name, digest(key.encode()), grants, principal.actor
+        principal.org_id, message.name, digest(key.encode()), grants, principal.actor, user=message.user
     )
     if isinstance(made, Problem):
         raise made
-    await call.json(KeyReply(id=id_text(made.id), name=made.name, grants=grants, key=key), 201)
+    await call.json(
+        KeyReply(id=id_text(made.id), name=made.name, grants=grants, user=made.user, key=key), 201
+    )
 
 
 async def keys(context: Context, call: Call) -> None:
@@ -262,6 +274,7 @@ def _key_view(key: ApiKey) -> KeyView:
         id=id_text(key.id),
         name=key.name,
         grants=list(key.grants),
+        user=key.user,
         created_at=to_rfc3339(key.created_at),
         revoked_at=moment(key.revoked_at),
     )

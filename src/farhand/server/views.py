@@ -112,8 +112,8 @@ def claimed_job(claimed: Claimed, now: int) -> ClaimedJob:
     )
 
 
-def agent_view(agent: Agent, now: int, seen: dict[bytes, int]) -> AgentView:
-    """An agent; `seen` holds what is not written down yet."""
+def agent_view(agent: Agent, now: int, seen: dict[bytes, int], owners: dict[bytes, list[str]]) -> AgentView:
+    """An agent; `seen` holds what is not written down yet, `owners` names by agent."""
     last = _last(agent.last_seen_at, seen.get(agent.id))
     return AgentView(
         id=id_text(agent.id),
@@ -128,6 +128,8 @@ def agent_view(agent: Agent, now: int, seen: dict[bytes, int]) -> AgentView:
         grants=json.loads(agent.grants),
         signing="off" if agent.public_key is None else "required" if agent.signing else "optional",
         public_key=key_text(agent.public_key) if agent.public_key is not None else None,
+        bid=agent.bid,
+        owners=owners.get(agent.id, []),
         last_seen_at=moment(last),
         created_at=to_rfc3339(agent.created_at),
     )
@@ -139,6 +141,7 @@ def pending_view(agent: Agent) -> PendingView:
         id=id_text(agent.id),
         dialect=agent.dialect,
         name=agent.name,
+        bid=agent.bid,
         runtime=agent.runtime,
         address=agent.address,
         first_seen_at=to_rfc3339(agent.first_seen_at),
