@@ -257,7 +257,7 @@ class Server:
 
 ALL: dict[str, dict[str, object]] = {
     "commands": {"demo.say": {"active_key": "none"}},
-    # "fetch": {"loopback": True},
+    "fetch": {"loopback": True},
 }
 """Tables with which a server has all systems, and a type of command."""
 

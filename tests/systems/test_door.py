@@ -38,6 +38,11 @@ def test_two_systems_cannot_own_one_kind(monkeypatch: pytest.MonkeyPatch, clash:
         find_systems((point,))
 
 
+def test_a_kind_may_have_several_policies() -> None:
+    policies = {"laser.cut": PRINT, "laser.cut.fine": PRINT}
+    assert set(System(name="laser", kinds=("laser.cut",), policies=policies).policies) == set(policies)
+
+
 def test_what_is_no_manifest_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ManifestError, match="a_stranger"):
         find_systems((install(monkeypatch, "a_stranger", object()),))
@@ -55,6 +60,9 @@ def test_a_reference_to_nothing_is_named() -> None:
         ({"types": {"x": "laser.engrave"}}, "laser.engrave"),
         ({"policies": {}}, "laser.cut"),
         ({"submit": "no reference"}, "no reference"),
+        ({"results": "no reference"}, "no reference"),
+        ({"policy_of": "no reference"}, "no reference"),
+        ({"policies": {"laser.cut": PRINT, "laser.engrave": PRINT}}, "laser.engrave"),
     ],
 )
 def test_a_manifest_that_contradicts_itself_is_refused(fields: dict[str, object], word: str) -> None:

@@ -12,7 +12,6 @@ from farhand.protocol.agent import ResultBodyReply as ResultBodyReply
 from farhand.protocol.wire import Message, Reply
 
 KIND: Final = "fetch.http"
-TYPES: Final = ("fetch.http", "fetch")
 CAPABILITY: Final = "fetch"
 INSECURE_TLS: Final = "insecure-tls"
 PRIVATE_IP: Final = "private-ip"

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -136,6 +136,16 @@ class Desk:
         if found is not None and epoch == self._epoch:
             self._agents[org_id, key] = found
         return found
+
+    async def owns(self, principal: Principal, agent: Agent) -> bool:
+        """Whether work may be sent to this very agent: by its owners, and by the root token."""
+        if principal.kind == "root":
+            return True
+        return principal.user_id in await self._store.registry.owners(agent.id)
+
+    async def declared_capabilities(self, names: Iterable[str]) -> frozenset[str]:
+        """Those of the capability names that some agent has declared, or some job required."""
+        return await self._store.declared(names)
 
     def payload_limit(self, policy: Policy) -> int:
         """The largest payload in bytes that this kind may have here."""

@@ -62,7 +62,8 @@ def job_view(job: Job) -> JobView:
         finished_at=moment(job.finished_at),
         cancel_requested_at=moment(job.cancel_requested_at),
         retry_of=maybe_id(job.retry_of),
-        result=raw(job.result),
+        # While another attempt goes on, what a failed one came with is no result.
+        result=raw(job.result) if job.state in TERMINAL else None,
     )
 
 

@@ -1,0 +1,1 @@
+"""The protocols in which devices fetch, besides the server's native one."""
