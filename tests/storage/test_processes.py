@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import dataclasses
+import hashlib
 import json
 import os
 import signal
@@ -14,13 +16,14 @@ from typing import Any
 
 import pytest
 
+from farhand.engine.requests import Claimed, Settle
 from farhand.model.clock import SystemClock
 from farhand.model.errors import Problem
-from farhand.model.job import State
+from farhand.model.job import Dialect, State
 from farhand.storage.store import Store
 from farhand.testing.clock import FakeClock
 from farhand.testing.conformance.spots import HEDGED
-from farhand.testing.factories import ORG, PERSON, Scene, granted
+from farhand.testing.factories import ORG, PERSON, Scene, granted, report
 from farhand.testing.invariants import violations
 from tests.storage.conftest import connect, raw
 from tests.storage.load import LANE, RACED
@@ -240,3 +243,31 @@ async def test_after_a_lost_connection_everything_may_have_changed(hearing: Pair
     await here.submit(lane)
     assert len(await ticket.result(15_000)) == 1
     await asyncio.wait_for(watch, 10)
+
+
+async def test_two_servers_that_settle_one_hedged_job_at_once_make_one_winner(pair: Pair) -> None:
+    rounds, policy = 500, dataclasses.replace(HEDGED, lane="owner")
+    here, there = pair
+    lanes = [hashlib.sha256(b"lane %d" % n).digest()[:16] for n in range(rounds)]
+    one, other, key = b"one".ljust(16), b"other".ljust(16), b"key".ljust(16)
+    for lane in lanes:
+        await here.submit(lane, policy, submitted_by=key)
+    asks: dict[str, Any] = {"dialect": Dialect.SEED, "begin": True}
+    firsts = [await here.take(one, lane, accept=False, session=one, **asks) for lane in lanes]
+    here.clock.advance(policy.hedge_after_ms or 0)
+    seconds = [await there.take(other, lane, accept=False, session=other, **asks) for lane in lanes]
+    won: Counter[bytes] = Counter()
+
+    async def settle(scene: Scene, claimed: Claimed) -> None:
+        answer = await scene.store.settle(Settle(act=scene.unnamed(claimed), report=report(), bytes_out=1))
+        won[claimed.attempt.agent_id] += not isinstance(answer, Problem) and answer.counted
+
+    for first, second in zip(firsts, seconds, strict=True):
+        await asyncio.gather(settle(here, first), settle(there, second))
+    assert won.total() == rounds
+    for agent in (one, other):
+        figures = await there.store.counters(ORG, agent)
+        assert figures.get("jobs_done", 0) == figures.get("bytes_out", 0) == won[agent]
+    assert await here.store.counters(ORG, key) == {
+        "claims": 2 * rounds, "jobs_done": rounds, "bytes_out": rounds,
+    }  # fmt: skip

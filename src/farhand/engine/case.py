@@ -128,7 +128,7 @@ class Case:
         """
         if self.policy.lane != "owner" or not amount:
             return
-        for subject in (attempt.session_id, attempt.agent_id, self.job.submitted_by or ROOT_SUBJECT):
+        for subject in {attempt.session_id, attempt.agent_id, self.job.submitted_by or ROOT_SUBJECT}:
             if subject is not None:
                 self.counted.append((subject, name, amount))
 
