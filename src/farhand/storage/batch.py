@@ -184,7 +184,12 @@ async def _attach_bodies(session: Session, results: Results) -> None:
     """Put small inline payloads beside the jobs handed out, sparing the agent a request."""
     claimed = [c for jobs in results.claims.values() for c in jobs]
     claimed += [c for _, jobs in results.handed for c in jobs]
-    wanted = [c for c in claimed if _goes_inline(c)]
+    wanted: list[Claimed] = []
+    for entry in claimed:
+        if _goes_inline(entry):
+            entry.body = session.body(entry.job.seq)
+            if entry.body is None:
+                wanted.append(entry)
     asked: list[Params] = [{"job_seq": c.job.seq} for c in wanted]
     bodies = {row[0]: row[1] for row in await session.tx.each("payload_body", asked)}
     for entry in wanted:

@@ -97,6 +97,7 @@ class Session:
         self.claimed_in: set[bytes] = set()
         self.claimed_by: set[bytes] = set()
         self.written: list[Job] = []
+        self.bodies: dict[int, bytes] = {}
         self._jitter = jitter
         self._slot = slot
         self._cases: dict[bytes, Case] = {}
@@ -141,8 +142,14 @@ class Session:
         if self._memory is not None:
             for job in self.written:
                 self._memory.put(job, [])
+                self._memory.put_body(job.seq, self.bodies.get(job.seq))
             for case in self._cases.values():
                 self._memory.put(case.job, case.attempts)
+
+    def body(self, job_seq: int) -> bytes | None:
+        """The small payload of a job, as far as it is known without asking."""
+        known = self.bodies.get(job_seq)
+        return self._memory.body(job_seq) if known is None and self._memory is not None else known
 
     async def adopt_rows(self, rows: Iterable[Any]) -> list[Case]:
         """Cases for job rows that this transaction has locked, in the order of the rows."""

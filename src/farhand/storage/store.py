@@ -317,6 +317,10 @@ class Store:
 
     async def payload(self, job_seq: int) -> PayloadPlace | None:
         """Where a job's payload lies."""
+        memory = self.writer.memory
+        body = memory.body(job_seq) if memory is not None else None
+        if body is not None:
+            return PayloadPlace(size=len(body), body=body, sha256=None)
         async with self.database.read() as reader:
             row = await reader.one("payload_place", {"job_seq": job_seq})
         return PayloadPlace(size=row[0], body=row[1], sha256=row[2]) if row is not None else None

@@ -295,4 +295,6 @@ async def _record(session: Session, written: list[tuple[Job, Submit]]) -> None:
         session.count(job.org_id, job.kind, job.state, 1)
         session.note_job(job, became_ready=job.state == State.QUEUED)
         session.written.append(job)
+        if request.submission.payload is not None:
+            session.bodies[job.seq] = request.submission.payload
     await session.tx.bulk("insert_event", events)
