@@ -85,7 +85,7 @@ class Case:
         Raises AssertionError when the table does not know it: a rule and the table disagree.
         """
         source = self.job.state
-        if to not in allowed(State(source), verb):
+        if to not in allowed(source, verb):
             raise AssertionError(f"{source} --{verb}--> {to} is not in the transition table")
         self.job.state = to
         if to in TERMINAL and source not in TERMINAL:

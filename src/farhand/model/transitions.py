@@ -4,6 +4,7 @@ A pair that is not in the table is refused and changes nothing. Which of several
 follows is decided by the rules in `farhand.engine`; SQL repeats the guard.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from farhand.model.job import State, Verb
@@ -54,10 +55,12 @@ TRANSITIONS: Final[dict[tuple[State | None, Verb], frozenset[State]]] = {
     (S.FAILED, V.ADOPT): frozenset({S.RUNNING}),
 }
 
+_FOLLOWING: Final[Mapping[tuple[str | None, Verb], frozenset[State]]] = dict(TRANSITIONS.items())
 
-def allowed(state: State | None, verb: Verb) -> frozenset[State]:
+
+def allowed(state: str | None, verb: Verb) -> frozenset[State]:
     """The states that may follow; empty when the verb is refused in this state."""
-    return TRANSITIONS.get((state, verb), frozenset())
+    return _FOLLOWING.get((state, verb), frozenset())
 
 
 def diagram() -> str:

@@ -22,7 +22,9 @@ DEPTH_MAX = 64
 
 def refuse_deep(field: str, value: Any) -> None:
     """Raise Problem naming the field when a free value is nested deeper than JSON readers like."""
-    level = [value]
+    if not isinstance(value, dict | list):
+        return
+    level: list[Any] = [value]
     for _ in range(DEPTH_MAX + 1):
         level = [inner for entry in level if isinstance(entry, dict | list) for inner in _inside(entry)]
         if not level:

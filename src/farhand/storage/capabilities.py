@@ -33,6 +33,8 @@ class Capabilities:
         Raises OverflowError when all bits are taken.
         """
         wanted = set(names)
+        if not wanted:
+            return 0
         while missing := wanted - self._bits.keys() - learned.keys():
             learned.update(await _stored(tx))
             new = sorted(missing - learned.keys())

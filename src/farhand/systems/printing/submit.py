@@ -20,6 +20,7 @@ from farhand.server.desk import Desk, PayloadUrl, Prepared
 from farhand.server.principal import Principal
 from farhand.server.text import refuse_deep, refuse_nul
 
+_capabilities = msgspec.json.Decoder(dict[str, Any])
 _decoder = msgspec.json.Decoder(SubmitPrint)
 _ROTATIONS = (0, 90, 180, 270)
 
@@ -85,7 +86,7 @@ async def _printer(message: SubmitPrint, principal: Principal, desk: Desk) -> De
 
 
 def _check_capability(device: Device, mode: str) -> None:
-    known = json.loads(device.capabilities).get(mode)
+    known = _capabilities.decode(device.capabilities).get(mode)
     if known is False:
         document = "a PDF" if mode == "pdf" else "raw data"
         raise Problem("cannot-print", f"type: printer {device.name!r} cannot take {document}", field="type")
