@@ -284,6 +284,9 @@ def _apply(case: Case, attempt: Attempt, actor: Actor, verb: Verb, step: Next) -
         job.reason = step.reason
     if step.state != State.RUNNING:
         job.phase = None
+        if step.state != State.FAILED:
+            # A failure that was held back has not become the end.
+            job.result = None
     if step.error is not None:
         job.error = step.error
     if step.run_at is not None:

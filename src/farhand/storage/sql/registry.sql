@@ -11,8 +11,8 @@ SELECT uid FROM orgs WHERE id = :id;
 INSERT INTO users (id, org_id, name, created_at) VALUES (:id, :org_id, :name, :now) ON CONFLICT DO NOTHING;
 
 -- name: org_user
--- The first person of a tenant.
-SELECT id FROM users WHERE org_id = :org_id ORDER BY created_at LIMIT 1;
+-- The first person of a tenant: the one it was made with.
+SELECT id FROM users WHERE org_id = :org_id ORDER BY name <> 'owner', created_at LIMIT 1;
 
 -- name: user_by_name
 -- The person of this name.

@@ -11,7 +11,7 @@ SELECT
     a.id,
     COALESCE(
         (SELECT k.user_id FROM api_keys AS k WHERE k.id = a.owner_id),
-        (SELECT u.id FROM users AS u WHERE u.org_id = a.org_id ORDER BY u.created_at LIMIT 1)
+        (SELECT u.id FROM users AS u WHERE u.org_id = a.org_id ORDER BY u.name <> 'owner', u.created_at LIMIT 1)
     ),
     a.org_id,
     a.created_at
