@@ -150,6 +150,12 @@ class _Tools:
     async def payload(self) -> Path:
         raise PayloadError("a command has no payload", retryable=False)
 
+    async def scratch(self) -> Path:
+        raise NotImplementedError("a command leaves no files")
+
+    async def keep_body(self, path: Path) -> str:
+        raise NotImplementedError("a command's result has no body apart from it")
+
     async def report(self, phase: str, reason: str | None) -> None:
         self.reports.append((phase, reason))
         if phase == self._cancel_on:
