@@ -26,11 +26,11 @@ from farhand.protocol.agent import (
     RegisterReply,
     RegisterRequest,
     ReleaseRequest,
+    ResultBodyReply,
     ResultReply,
     ResultRequest,
     StateReply,
 )
-from farhand.protocol.fetch import ResultBodyReply
 from farhand.protocol.signing import NEW_AGENT, digest_text
 from farhand.protocol.wire import encode
 

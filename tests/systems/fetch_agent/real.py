@@ -59,7 +59,9 @@ class FetchServer(Server):
 class FetchAgent(Process):
     """A real agent with a `[fetch]` table."""
 
-    def __init__(self, folder: Path, server: str, name: str, table: str = "") -> None:
+    def __init__(
+        self, folder: Path, server: str, name: str, table: str = "", *, signing: Path | None = None
+    ) -> None:
         folder.mkdir(exist_ok=True)
         self.data = folder / "data"
         lines = [
@@ -67,6 +69,7 @@ class FetchAgent(Process):
             f'name = "{name}"',
             f'data = "{self.data}"',
             "stop_grace_ms = 1000",
+            "" if signing is None else f'signing_key_file = "{signing}"',
             "[fetch]",
             FETCH + table,
         ]

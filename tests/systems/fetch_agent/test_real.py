@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
+from farhand.agent.signing import make_key
 from tests.agent.real import TOKEN
 from tests.egress.targets import Seen, Target, ok
 from tests.peers.printers import wait_until
-from tests.systems.fetch_agent.hostile import CASES, MIB, in_thread, silent_after
+from tests.systems.fetch_agent.hostile import CASES, MIB, in_thread, says, silent_after
 from tests.systems.fetch_agent.real import SECONDS, FetchAgent, FetchServer, approve
 
 PEAK = 24 * MIB
@@ -30,9 +31,9 @@ class Yard:
         self.server = FetchServer(folder / "server")
         stack.callback(self.server.end)
 
-    def agent(self, name: str = "first", table: str = "") -> FetchAgent:
+    def agent(self, name: str = "first", table: str = "", *, signing: Path | None = None) -> FetchAgent:
         """A native agent, which is in."""
-        agent = FetchAgent(self._folder / name, self.server.url, name, table)
+        agent = FetchAgent(self._folder / name, self.server.url, name, table, signing=signing)
         self._stack.callback(agent.end)
         self.server.agent_id(name)
         return agent
@@ -240,3 +241,16 @@ def test_a_body_is_sent_by_the_native_agent_as_it_was_submitted(yard: Yard) -> N
         large = yard.server.fetch(target.url(), method="PUT", body="x" * 100_000)
         assert json.loads(yard.server.ended(large)["result"]["body"]) == {"bytes": 100_000}
     assert bodies == [b"text", b"x" * 100_000]
+
+
+def test_an_agent_that_signs_hands_a_large_body_on(yard: Yard, tmp_path: Path) -> None:
+    path = tmp_path / "signing.pem"
+    make_key(path)
+    body = LARGE[: 4 * MIB]
+    yard.agent(signing=path)
+    (item,) = yard.server.call("GET", "/agents")["items"]
+    assert item["signing"] == "optional"
+    with in_thread(says(ok(body))) as target:
+        job_id = yard.server.fetch(target.url(), maxResponseBytes=len(body), timeoutMs=60_000)
+        assert yard.server.ended(job_id)["state"] == "done"
+    assert yard.body(job_id) == body

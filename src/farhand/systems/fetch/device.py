@@ -38,7 +38,7 @@ from farhand.systems.fetch.settings import FetchSettings
 BID_NAME: Final = "pulsar.bid"
 FOLDER: Final = "fetch"
 REOPEN_MS: Final = 23 * 3_600_000
-PENDING_MS: Final = 5_000
+PENDING_MS: Final = 3_000
 WAIT_MAX_MS: Final = 60_000
 HELD_S: Final = 25
 log: Final = logging.getLogger(__name__)
