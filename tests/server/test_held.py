@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.serving import Server, serving, until
+from farhand.engine.registry import online
+from farhand.server.timers import Timers
+from tests.server.serving import FakeClock, Server, serving, until
 from tests.server.wire import connected, head, json_request
 
 
@@ -223,3 +225,20 @@ def test_a_head_that_never_ends_is_given_up(small: Server, monkeypatch: pytest.M
         assert peer.recv(15) == b"HTTP/1.1 200 OK"
         peer.sendall(b"GET /health HTTP/1.1\r\nX-A")
         until("the half request is given up", lambda: not peer.recv(65536))
+
+
+def test_a_held_agent_stays_online_for_whoever_reads_the_database(timed: Server, clock: FakeClock) -> None:
+    machine = timed.machine()
+    poll = timed.later(machine.poll, 30)
+    timed.await_held(1)
+    timers, registry = Timers(timed.context), timed.context.store.registry
+    written: set[int] = set()
+    for _ in range(8):
+        clock.advance(timed.context.config.seen_ms)
+        timed.do(timers.write_seen())
+        (agent,) = timed.do(registry.agents(1, None, 10))
+        assert online(agent.last_seen_at, clock.now_ms() + timed.context.config.seen_ms - 1)
+        written.add(agent.last_seen_at)
+    assert len(written) == 3
+    timed.submit(machine.printers[0])
+    assert poll.result(timeout=10).status == 200

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections import Counter, deque
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field
 
 from farhand.engine.ports import Payloads, Store
@@ -90,6 +90,11 @@ class HeldPolls:
         """Answer the polls of an agent that shall get nothing more, or be told so."""
         for ticket in self._agents.pop(agent_id, ()):
             ticket.dismiss()
+
+    @property
+    def agents(self) -> Iterable[bytes]:
+        """The agents whose polls are held."""
+        return self._agents.keys()
 
     @property
     def full(self) -> bool:

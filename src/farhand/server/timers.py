@@ -17,6 +17,9 @@ LOOK_S = 10.0
 NONCE_MEMORY_MS = 600_000
 COLLECT_S = 6 * 3600.0
 UNUSED_MS = 3_600_000
+# An agent is online for a minute after it was seen: what is written down may not grow older than this.
+WRITTEN_MS = 50_000
+SEEN_BATCH = 1000
 
 
 class Timers:
@@ -26,6 +29,7 @@ class Timers:
         self._context = context
         self._tasks: list[asyncio.Task[None]] = []
         self._unused: set[bytes] = set()
+        self._written: dict[bytes, int] = {}
 
     def start(self) -> None:
         """Begin."""
@@ -48,7 +52,7 @@ class Timers:
         for task in self._tasks:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
-        await self.write_seen()
+        await self._write_seen(self._context.seen)
 
     async def _every(self, pause: float, action: Callable[[], Awaitable[None]]) -> None:
         while True:
@@ -108,12 +112,29 @@ class Timers:
                 self._unused.discard(sha256)
 
     async def write_seen(self) -> None:
-        """Write down when agents were last seen."""
+        """Write down when agents were last seen, those whose last word would be too old by the next time.
+
+        Whoever is held is there now. A server that dies takes no agent's minute with it.
+        """
+        context = self._context
+        for agent in context.held.agents:
+            context.saw(agent)
+        now = context.clock.now_ms()
+        enough = now + context.config.seen_ms - WRITTEN_MS
+        self._written = {agent: at for agent, at in self._written.items() if at > enough}
+        await self._write_seen(
+            {agent: at for agent, at in context.seen.items() if agent not in self._written}
+        )
+
+    async def _write_seen(self, moments: dict[bytes, int]) -> None:
+        """Write some down, with room for others between the transactions."""
         seen = self._context.seen
-        if not seen:
-            return
-        moments = dict(seen)
-        await self._context.store.registry.seen(moments)
-        for agent, at in moments.items():
-            if seen.get(agent) == at:
-                del seen[agent]
+        waiting = list(moments.items())
+        for first in range(0, len(waiting), SEEN_BATCH):
+            some = dict(waiting[first : first + SEEN_BATCH])
+            await self._context.store.registry.seen(some)
+            self._written.update(some)
+            for agent, at in some.items():
+                if seen.get(agent) == at:
+                    del seen[agent]
+            await asyncio.sleep(0)
