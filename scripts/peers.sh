@@ -30,6 +30,7 @@ faketime|no drills with a jumping clock
 iproute2|no drills with a cut network
 curl|no run of the commands that the README shows
 sqlite3|no run of the documented backup
+chromium|no tests of the agent in a browser
 LIST
         ;;
     *)

@@ -7,6 +7,7 @@ from farhand.protocol.fetch import FetchCounters
 from farhand.server.call import Call
 from farhand.server.context import Context
 from farhand.server.routes import Route
+from farhand.systems.fetch import pages
 from farhand.systems.fetch.counts import counters
 from farhand.systems.fetch.dialects.pulsar import Pulsar
 
@@ -19,6 +20,7 @@ def routes() -> list[Route]:
         Route(method="GET", path="/agents/{id}/stats", handler=agent_stats, grant="agents.read", tag="fetch",
               summary="What an agent has fetched", replies={200: FetchCounters}),
         *Pulsar().routes(),
+        *pages.routes(),
     ]  # fmt: skip
 
 

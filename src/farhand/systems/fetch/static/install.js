@@ -1,0 +1,2 @@
+const link = document.getElementById("address");
+link.textContent = new URL(link.getAttribute("href"), location.href).href;

@@ -1,0 +1,4 @@
+onmessage = (message) => {
+  const { id, ms } = message.data;
+  setTimeout(() => postMessage(id), ms);
+};
