@@ -393,3 +393,16 @@ def test_figures_are_counted_per_session(server: Server, owner: str) -> None:
     assert set(found.stats().values()) == {0}
     assert server.call("GET", f"/agents/{found.agent_id()}/stats").ok() == expected
     assert server.call("GET", "/stats", key=owner).ok() == expected
+
+
+def test_what_the_root_token_had_fetched_is_the_first_users(small: Server) -> None:
+    found = device(small)
+    job_id = submit(small)
+    assert found.callback(found.take()) == "done"
+    assert small.job(job_id)["state"] == "done"
+    of_root = small.call("GET", "/stats").ok()
+    assert (of_root["claims"], of_root["jobsDone"]) == (1, 1)
+    theirs = small.call("GET", "/stats", key=user_key(small)).ok()
+    assert set(theirs.values()) == {0}
+    first = small.call("POST", "/keys", json_body={"name": "first", "grants": ["jobs.read"]}).ok(201)["key"]
+    assert small.call("GET", "/stats", key=first).ok() == of_root
