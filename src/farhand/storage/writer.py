@@ -290,7 +290,8 @@ class Writer:
             other.due = _earlier(other.due, session.due)
             other.ready |= session.ready.keys()
         for ticket in flight.parked:
-            waits = not ticket.taken and not ticket.future.done()
+            # Whoever asked has gone with nothing: what this claim found now would reach nobody.
+            waits = not (ticket.taken or ticket.withdrawn or ticket.future.done())
             if waits and not session.ready.keys().isdisjoint(ticket.request.lanes):
                 self.reclaim_parked(ticket)
 
