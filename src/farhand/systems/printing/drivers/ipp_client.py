@@ -269,11 +269,15 @@ class _Exchange:
         # A printer that hangs up on a document has often said why: the reply tells, or breaks too.
         with suppress(OSError):
             await self._write(body)
+            # Read one ahead: a connection that breaks after the last piece has had all of them.
+            chunk = await self._read(file)
             # After an early reply, what is left of the document has no taker.
-            while not reply.done() and (chunk := await self._read(file)):
+            while chunk and not reply.done():
+                following = await self._read(file)
                 self._sent = True
                 await self._write(chunk)
-            self._complete = not reply.done()
+                chunk = following
+            self._complete = not chunk
 
     async def _read(self, file: BinaryIO) -> bytes:
         try:
