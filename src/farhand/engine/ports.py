@@ -249,6 +249,10 @@ class Store(Protocol):
         """Hand out work now or as soon as there is some."""
         ...
 
+    def submit_soon(self, request: Submit) -> asyncio.Future[Submitted | Problem]:
+        """Queue a submit; the future is set after its commit."""
+        ...
+
     def settle_soon(self, request: Settle) -> asyncio.Future[Settled | Problem]:
         """Queue a report; the future is set after its commit."""
         ...

@@ -1,8 +1,6 @@
 """What an agent reports, and parting its secret fields from the rest before any of it is written."""
 
-import dataclasses
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
 import msgspec
@@ -15,8 +13,7 @@ MASK: Final = "***"
 MASKED_LENGTH_MIN: Final = 6
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class Report(msgspec.Struct, frozen=True, kw_only=True):
     """What an agent says happened. `digest` identifies the report for replays (SHA-256).
 
     `secret` holds the fields that `conceal` took out of `result`, as JSON. Neither these nor
@@ -24,15 +21,24 @@ class Report:
     """
 
     ok: bool
-    digest: bytes = field(repr=False)
+    digest: bytes
     cancelled: bool = False
     uncertain: bool = False
-    error: str | None = field(default=None, repr=False)
+    error: str | None = None
     retryable: bool = False
     retry_after_ms: int | None = None
     evidence: str | None = None
-    result: str | None = field(default=None, repr=False)
-    secret: str | None = field(default=None, repr=False)
+    result: str | None = None
+    secret: str | None = None
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        """What is no secret."""
+        shown = ("ok", "cancelled", "uncertain", "retryable", "retry_after_ms", "evidence")
+        return [(name, getattr(self, name)) for name in shown]
+
+    def __repr__(self) -> str:
+        """What is no secret."""
+        return f"Report({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
 
 
 def secret_ttl_ms(policy: Policy) -> int:
@@ -50,7 +56,7 @@ def conceal(report: Report, policy: Policy, keyed: Callable[[bytes], bytes]) -> 
     if not policy.secret_fields:
         return report
     public, secret = split(report.result, frozenset(policy.secret_fields))
-    return dataclasses.replace(
+    return msgspec.structs.replace(
         report,
         digest=keyed(report.digest),
         result=public,

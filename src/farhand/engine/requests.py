@@ -1,6 +1,11 @@
-"""What the engine's verbs are asked and what they answer."""
+"""What the engine's verbs are asked and what they answer.
+
+What is made for every job is a Struct: an object of many fields for a tenth of what a frozen dataclass takes.
+"""
 
 from dataclasses import dataclass, field
+
+import msgspec
 
 from farhand.engine.attempt import Progress
 from farhand.engine.report import Report
@@ -10,8 +15,7 @@ from farhand.model.policy import Policy
 NO_PROGRESS = Progress()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Submit:
+class Submit(msgspec.Struct, frozen=True, kw_only=True):
     """Write down one job. With an idempotency key the fingerprint (SHA-256) decides repeats.
 
     `reserved` says that the key was taken beforehand, by a Reserve of this very request.
@@ -44,8 +48,7 @@ class Nonce:
     nonce: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Submitted:
+class Submitted(msgspec.Struct, frozen=True, kw_only=True):
     """The job that now stands for the request; `created` is False for an idempotent repeat."""
 
     job_id: bytes
@@ -53,8 +56,7 @@ class Submitted:
     created: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class Claim(msgspec.Struct, frozen=True, kw_only=True):
     """Ask for work in `lanes`, at most `max` jobs and `per_lane` from each.
 
     `capabilities` is the bit set of what the agent can do. With `hold` the job's device is
@@ -104,8 +106,7 @@ class Act:
     family: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settle:
+class Settle(msgspec.Struct, frozen=True, kw_only=True):
     """An agent's report about its attempt; `bytes_out` is counted where it is the one that counts."""
 
     act: Act

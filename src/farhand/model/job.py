@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 
 class State(StrEnum):
@@ -173,8 +173,7 @@ SWEEP: Final = Actor(kind="sweep")
 SERVER: Final = Actor(kind="server")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class Event(NamedTuple):
     """An append-only fact about a job, written with the change it describes."""
 
     job_seq: int

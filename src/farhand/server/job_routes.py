@@ -7,7 +7,8 @@ import dataclasses
 import hashlib
 import logging
 import re
-from typing import Any, Final
+from collections.abc import Awaitable
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -47,6 +48,7 @@ class _Batch(msgspec.Struct, forbid_unknown_fields=True):
     jobs: list[msgspec.Raw]
 
 
+T = TypeVar("T")
 _kind = msgspec.json.Decoder(_Kind)
 _batch = msgspec.json.Decoder(_Batch)
 _cancel = msgspec.json.Decoder(CancelRequest)
@@ -92,34 +94,45 @@ def _chosen_key(call: Call, prepared: Prepared, place: str) -> str | None:
     return f"{call.principal.kind}:{(call.principal.id or b'').hex()}:{key}{place}"
 
 
-async def _submit(context: Context, call: Call, body: bytes, place: str = "") -> Submitted | Problem:
-    return await submit_prepared(context, call, await _prepare(context, call, body), place=place)
+async def _submit(context: Context, call: Call, body: bytes) -> Submitted | Problem:
+    return await submit_prepared(context, call, await _prepare(context, call, body))
 
 
 async def submit_prepared(
     context: Context, call: Call, prepared: Prepared, *, route: bytes = b"POST /jobs", place: str = ""
 ) -> Submitted | Problem:
     """Write down a checked request of this route, or find the job that already stands for it."""
+    request, limit = _request(context, call, prepared, route, place)
+    if prepared.payload_url is not None:
+        return await _submit_fetched(context, prepared, request, limit)
+    submission = request.submission
+    payload = submission.payload
+    if payload is not None and not context.desk.is_inline(len(payload)):
+        sha256, size = await context.desk.keep(payload, limit)
+        stored = dataclasses.replace(submission, payload=None, payload_sha256=sha256, payload_size=size)
+        request = msgspec.structs.replace(request, submission=stored)
+    return await context.store.submit(request)
+
+
+def _request(
+    context: Context, call: Call, prepared: Prepared, route: bytes, place: str
+) -> tuple[Submit, int]:
+    """The request to the store, and how large its payload may be."""
     submission = prepared.submission
     policy = prepared.policy or context.desk.policy(submission.policy_name or submission.kind)
     fingerprint: bytes | None = None
     key = _chosen_key(call, prepared, place)
     if key is not None:
         fingerprint = hashlib.sha256(route + b"\n" + prepared.canonical()).digest()
-    request = Submit(submission=submission, policy=policy, idempotency_key=key, fingerprint=fingerprint)
     limit = context.desk.payload_limit(policy)
-    if prepared.payload_url is not None:
-        return await _submit_fetched(context, prepared, request, limit)
-    payload = submission.payload
-    if payload is not None and len(payload) > limit:
+    if submission.payload is not None and len(submission.payload) > limit:
         raise Problem(
             "payload-too-large", f"the payload is larger than the limit of {limit} bytes", limit_bytes=limit
         )
-    if payload is not None and not context.desk.is_inline(len(payload)):
-        sha256, size = await context.desk.keep(payload, limit)
-        stored = dataclasses.replace(submission, payload=None, payload_sha256=sha256, payload_size=size)
-        request = dataclasses.replace(request, submission=stored)
-    return await context.store.submit(request)
+    return (
+        Submit(submission=submission, policy=policy, idempotency_key=key, fingerprint=fingerprint),
+        limit,
+    )
 
 
 async def _submit_fetched(
@@ -145,7 +158,7 @@ async def _submit_fetched(
         raise
     stored = dataclasses.replace(request.submission, payload_sha256=sha256, payload_size=size)
     return await context.store.submit(
-        dataclasses.replace(request, submission=stored, reserved=reserve is not None)
+        msgspec.structs.replace(request, submission=stored, reserved=reserve is not None)
     )
 
 
@@ -169,7 +182,7 @@ async def submit(context: Context, call: Call) -> None:
         return
     held = applied(wait_ms)
     if ended.state not in TERMINAL:
-        await _reply_made(call, dataclasses.replace(done, state=ended.state), 202, held)
+        await _reply_made(call, msgspec.structs.replace(done, state=ended.state), 202, held)
         return
     reply = EndedReply(job_id=id_text(ended.id), **msgspec.structs.asdict(job_view(ended)))
     location = (b"location", b"/jobs/" + reply.id.encode())
@@ -201,24 +214,39 @@ async def submit_batch(context: Context, call: Call) -> None:
     if len(batch.jobs) > BATCH_MAX:
         raise Problem("bad-field", f"jobs: holds at most {BATCH_MAX} jobs", field="jobs")
     _idempotency_key(call)
-    items = await asyncio.gather(
-        *(_batch_item(context, call, bytes(entry), f"\n{index}") for index, entry in enumerate(batch.jobs))
-    )
+    begun = [
+        await _caught(_begin(context, call, bytes(entry), f"\n{index}"))
+        for index, entry in enumerate(batch.jobs)
+    ]
+    done = [entry if isinstance(entry, Problem) else await _caught(entry) for entry in begun]
+    items = [problem_document(d) if isinstance(d, Problem) else _submit_reply(d) for d in done]
     await call.json({"items": items})
 
 
-async def _batch_item(context: Context, call: Call, body: bytes, place: str) -> object:
+async def _begin(
+    context: Context, call: Call, body: bytes, place: str
+) -> asyncio.Future[Submitted | Problem]:
+    """Begin to write down a job of a batch; what needs nothing but the database costs no task."""
+    prepared = await _prepare(context, call, body)
+    payload = prepared.submission.payload
+    if prepared.payload_url is None and (payload is None or context.desk.is_inline(len(payload))):
+        request, _ = _request(context, call, prepared, b"POST /jobs", place)
+        return context.store.submit_soon(request)
+    return asyncio.ensure_future(submit_prepared(context, call, prepared, place=place))
+
+
+async def _caught(item: Awaitable[T]) -> T | Problem:
+    """What becomes of one job of a batch."""
     try:
-        done = await _submit(context, call, body, place)
+        return await item
     except Problem as problem:
-        done = problem
+        return problem
     except RecursionError:
-        done = Problem("bad-json", "the job is nested too deeply")
+        return Problem("bad-json", "the job is nested too deeply")
     except (StoreGone, StoreFault, OSError) as error:
         # The others of the batch may be written down already: their answers must not be lost with it.
         log.exception("batch_item_failed", exc_info=error)
-        done = Problem("internal", "something went wrong on the server; its log says what")
-    return problem_document(done) if isinstance(done, Problem) else _submit_reply(done)
+        return Problem("internal", "something went wrong on the server; its log says what")
 
 
 def job_id(call: Call) -> bytes:

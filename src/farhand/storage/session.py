@@ -98,6 +98,7 @@ class Session:
         self.claimed_by: set[bytes] = set()
         self.written: list[Job] = []
         self.bodies: dict[int, bytes] = {}
+        self.events: list[Event] = []
         self._jitter = jitter
         self._slot = slot
         self._cases: dict[bytes, Case] = {}
@@ -196,7 +197,6 @@ class Session:
         saves: dict[str, list[Params]] = {}
         touched: list[Params] = []
         created: list[Params] = []
-        events: list[Params] = []
         refusals: list[Params] = []
         for case in changed:
             job = case.job
@@ -204,7 +204,7 @@ class Session:
             saves.setdefault(name, []).append((*_SAVES[name](job), case.guard, case.before))
             touched += [_save_attempt(a) for a in case.touched]
             created += [attempt_row(a) for a in case.created]
-            events += [event_row(e) for e in case.events]
+            self.events += case.events
             for agent in case.refused_by:
                 refusals.append(
                     {"job_seq": job.seq, "agent_id": agent, "org_id": job.org_id, "now": self.now}
@@ -213,7 +213,6 @@ class Session:
             await self.tx.guarded(name, rows)
         await self.tx.guarded("save_attempt", touched)
         await self.tx.bulk("insert_attempt", created)
-        await self.tx.bulk("insert_event", events)
         await self.tx.bulk("insert_refusal", refusals)
         await self._seal(changed)
         await self._move_holds(changed)
@@ -283,7 +282,9 @@ class Session:
             await self.tx.run(_HOLD_STATEMENTS[change], params)
 
     async def finish(self) -> None:
-        """Write the counters; the last thing before the commit."""
+        """Write the trail and the counters; the last thing before the commit."""
+        await self.tx.bulk("insert_event", [event_row(event) for event in self.events])
+        self.events.clear()
         rows = [
             {"slot": self._slot, "org_id": org, "kind": kind, "state": state, "delta": delta, "now": self.now}
             for (org, kind, state), delta in sorted(self._deltas.items())

@@ -170,6 +170,10 @@ class Store:
         """Take the report of how an attempt ended."""
         return await self.writer.do("settle", request)
 
+    def submit_soon(self, request: Submit) -> asyncio.Future[Submitted | Problem]:
+        """Queue a submit; the future is set after its commit."""
+        return self.writer.put(Work(verb="submit", request=request))
+
     def settle_soon(self, request: Settle) -> asyncio.Future[Settled | Problem]:
         """Queue a report; the future is set after its commit."""
         return self.writer.put(Work(verb="settle", request=request))

@@ -1,14 +1,14 @@
 """Writing jobs down: idempotency, the active key, the row, its payload and its first event."""
 
-import dataclasses
+import msgspec
 
 from farhand.engine.requests import Reserve, Submit, Submitted
 from farhand.model.errors import Problem
 from farhand.model.ids import id_text, new_id
 from farhand.model.job import Event, Job, State, Verb
 from farhand.model.policy import Policy
-from farhand.storage.database import GuardFailed, Params
-from farhand.storage.session import Session, event_row, job_row
+from farhand.storage.database import GuardFailed
+from farhand.storage.session import Session, job_row
 
 RESERVED_MS = 600_000
 
@@ -30,7 +30,7 @@ async def insert(
         await session.tx.run("copy_payload", params)
     else:
         await session.tx.bulk("insert_payload", _payload_rows(session, [(job, request)]))
-    await _record(session, [(job, request)])
+    _record(session, [(job, request)])
     return Submitted(job_id=job.id, state=job.state, created=True)
 
 
@@ -40,8 +40,14 @@ async def insert_many(session: Session, requests: list[tuple[Submit, int]]) -> l
     fresh: list[tuple[int, Job, Submit]] = []
     leaders: dict[bytes, int] = {}
     repeats: list[tuple[int, int]] = []
+    rows: dict[tuple[int, str, int], int] = {}
     for index, (request, requires) in enumerate(requests):
-        job = new_job(session, request, requires, await policy_row(session, request))
+        given = request.submission
+        under = (given.org_id, given.policy_name or given.kind, id(request.policy))
+        row = rows.get(under)
+        if row is None:
+            row = rows[under] = await policy_row(session, request)
+        job = new_job(session, request, requires, row)
         known = await _known(session, request, job, leaders) if request.idempotency_key is not None else None
         if isinstance(known, int):
             repeats.append((index, known))
@@ -68,10 +74,12 @@ async def insert_many(session: Session, requests: list[tuple[Submit, int]]) -> l
         answers[index] = Submitted(job_id=job.id, state=job.state, created=True)
         written.append((job, request))
     await session.tx.bulk("insert_payload", _payload_rows(session, written))
-    await _record(session, written)
+    _record(session, written)
     for index, leader in repeats:
         first = answers[leader]
-        answers[index] = dataclasses.replace(first, created=False) if isinstance(first, Submitted) else first
+        answers[index] = (
+            msgspec.structs.replace(first, created=False) if isinstance(first, Submitted) else first
+        )
     return [answer for answer in answers if answer is not None]
 
 
@@ -276,8 +284,7 @@ def _payload_rows(session: Session, written: list[tuple[Job, Submit]]) -> list[d
     ]
 
 
-async def _record(session: Session, written: list[tuple[Job, Submit]]) -> None:
-    events: list[Params] = []
+def _record(session: Session, written: list[tuple[Job, Submit]]) -> None:
     for job, request in written:
         event = Event(
             job_seq=job.seq,
@@ -288,13 +295,11 @@ async def _record(session: Session, written: list[tuple[Job, Submit]]) -> None:
             verb=Verb.SUBMIT,
             from_state=None,
             to_state=job.state,
+            reason=None if job.retry_of is None else f"retry of {id_text(job.retry_of)}",
         )
-        if job.retry_of is not None:
-            event = dataclasses.replace(event, reason=f"retry of {id_text(job.retry_of)}")
-        events.append(event_row(event))
+        session.events.append(event)
         session.count(job.org_id, job.kind, job.state, 1)
         session.note_job(job, became_ready=job.state == State.QUEUED)
         session.written.append(job)
         if request.submission.payload is not None:
             session.bodies[job.seq] = request.submission.payload
-    await session.tx.bulk("insert_event", events)

@@ -1,7 +1,8 @@
 """Group commit and hand-off: shared transactions, requests that fail alone, parked claims."""
 
 import asyncio
-import dataclasses
+
+import msgspec
 
 from farhand.engine.requests import Settle
 from farhand.engine.wakeups import Ticket
@@ -237,11 +238,11 @@ async def test_a_failed_batch_parks_again_what_it_had_taken(scene: Scene) -> Non
 async def test_a_hand_off_that_fails_leaves_the_claim_parked(scene: Scene) -> None:
     lane = scene.id()
     ticket = await parked(scene, lane, max=1)
-    broken = dataclasses.replace(ticket.request, accept_ms=TOO_LARGE)
+    broken = msgspec.structs.replace(ticket.request, accept_ms=TOO_LARGE)
     ticket.request = broken
     failed = await asyncio.gather(scene.submit(lane), return_exceptions=True)
     assert isinstance(failed[0], BaseException)
-    ticket.request = dataclasses.replace(broken, accept_ms=10_000)
+    ticket.request = msgspec.structs.replace(broken, accept_ms=10_000)
     await scene.submit(lane)
     assert len(await ticket.result(SOON_MS)) == 1
 

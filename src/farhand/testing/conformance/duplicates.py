@@ -3,6 +3,8 @@
 import asyncio
 import dataclasses
 
+import msgspec
+
 from farhand.engine.requests import Reserve, Submit, Submitted
 from farhand.model.errors import Problem
 from farhand.model.ids import parse_id
@@ -83,7 +85,7 @@ async def test_a_key_is_in_flight_while_its_request_works(scene: Scene) -> None:
     )
     made = granted(await scene.store.submit(request))
     assert made.created
-    assert granted(await scene.store.submit(request)) == dataclasses.replace(made, created=False)
+    assert granted(await scene.store.submit(request)) == msgspec.structs.replace(made, created=False)
     again = await scene.store.reserve(mine)
     assert isinstance(again, Submitted)
     assert again.job_id == made.job_id
