@@ -84,7 +84,10 @@ class SqliteTx(SqliteReads):
             return
         statement = self._statements[name]
         try:
-            self._connection.executemany(statement.text, [ordered(statement, params) for params in rows])
+            # Rows of one call are made in one place: all in order already, or all by name.
+            if not isinstance(rows[0], tuple):
+                rows = [ordered(statement, params) for params in rows]
+            self._connection.executemany(statement.text, rows)
         except apsw.Error as error:
             raise StatementFailed(f"{name}: {error}", transient=isinstance(error, apsw.BusyError)) from error
 
