@@ -169,7 +169,7 @@ def test_only_these_routes_need_no_grant() -> None:
 
 @pytest.mark.parametrize("route", ROUTES, ids=name_of)
 def test_nobody_gets_further_than_the_open_routes(scene: Scene, route: Route) -> None:
-    path = scene.own(route).replace("{code}", "not-found")
+    path = scene.own(route).replace("{code}", "not-found").replace("{name}", "main.js")
     for key in (None, "a-key-that-nobody-knows"):
         if route.grant == "any key" and key is not None:
             continue
