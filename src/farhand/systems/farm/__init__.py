@@ -1,0 +1,1 @@
+"""Farms of 3D printers whose job states come from telemetry."""

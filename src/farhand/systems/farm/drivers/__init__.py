@@ -1,0 +1,1 @@
+"""Drivers: one per kind of machine, all behind `base.Driver`."""
