@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from farhand.engine.case import EVENTS_PER_JOB_MAX, Case
-from farhand.engine.loss import Next, after, past_no_return
+from farhand.engine.loss import UPLOAD_TIMEOUT, Next, after, past_no_return
 from farhand.engine.report import Report, conceal
 from farhand.model.errors import Problem
 from farhand.model.job import (
@@ -72,6 +72,8 @@ def start(case: Case, attempt: Attempt | None, actor: Actor, progress: Progress)
         _report(case, attempt, actor, progress)
     elif case.directive() == "continue":
         _begin(case, attempt, actor, progress)
+    if attempt.no_return:
+        _renew(case, attempt)
     case.plan()
     return _held(case, attempt)
 
@@ -157,11 +159,12 @@ def settle(
         reason = report.error or "the agent cannot say what happened"
         _apply(case, attempt, actor, Verb.RECLAIM, after(case, attempt, lost_reason=reason))
     else:
-        cancelled = report.cancelled and case.job.cancel_requested_at is not None
+        seen = _seen_end(case, report)
+        cancelled = report.cancelled and (seen is not None or case.job.cancel_requested_at is not None)
         outcome = Outcome.CANCELLED if cancelled else Outcome.FAILED
         error = report.error or ("cancelled at the device" if report.cancelled else None)
         case.end(attempt, outcome, error=error)
-        step = after(case, attempt, lost_reason="", retry_after_ms=report.retry_after_ms)
+        step = seen or after(case, attempt, lost_reason="", retry_after_ms=report.retry_after_ms)
         _apply(case, attempt, actor, Verb.SETTLE, step)
         if size and case.job.state == State.FAILED:
             case.job.result, case.secret = report.result, report.secret
@@ -226,6 +229,20 @@ def stale(job: Job) -> Problem:
         f"this attempt is no longer yours; the job is {state}. Stop working on it and ask for the next job",
         job_state=state,
     )
+
+
+def _seen_end(case: Case, report: Report) -> Next | None:
+    """The ends that telemetry alone knows: stopped at the machine, or an upload that stood still."""
+    if case.policy.settled_by != "telemetry":
+        return None
+    if report.cancelled:
+        asked = case.job.cancel_requested_at is not None
+        where = "cancelled on request" if asked else "cancelled at the device"
+        return Next(state=State.CANCELLED, reason=report.error or where)
+    if report.error == UPLOAD_TIMEOUT:
+        error = "the upload to the machine stood still; it may have the file"
+        return Next(state=State.FAILED, reason=UPLOAD_TIMEOUT, error=error)
+    return None
 
 
 def _settle_closed(
@@ -301,7 +318,9 @@ def _apply(case: Case, attempt: Attempt, actor: Actor, verb: Verb, step: Next) -
 
 def _renew(case: Case, attempt: Attempt) -> None:
     policy = case.policy
-    lease = policy.seed_lease_ms if attempt.dialect == Dialect.SEED else policy.lease_ms
+    watched = policy.settled_by == "telemetry" and past_no_return(policy, attempt)
+    silent = watched or attempt.dialect == Dialect.SEED
+    lease = policy.seed_lease_ms if silent else policy.lease_ms
     attempt.lease_until = case.now + lease
     case.touch(attempt)
 

@@ -22,7 +22,8 @@ class Case:
 
     `attempts` are ordered by number. `events`, `changed`, `touched`, `refused_by` and `counted`
     collect what has to be written; `jitter` returns a number in [0, 1). `keyed` makes a digest that can
-    be compared only by who has the key; `secret` is what the report kept apart, to be sealed.
+    be compared only by who has the key; `secret` is what the report kept apart, to be sealed;
+    `arrived` is the address of a payload that came after the job.
     """
 
     job: Job
@@ -32,6 +33,7 @@ class Case:
     jitter: Callable[[], float]
     keyed: Callable[[bytes], bytes]
     secret: str | None = field(default=None, repr=False)
+    arrived: bytes | None = None
     events: list[Event] = field(default_factory=list[Event])
     changed: bool = False
     touched: list[Attempt] = field(default_factory=list[Attempt])

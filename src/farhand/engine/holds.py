@@ -3,7 +3,7 @@
 from typing import Literal
 
 from farhand.engine.case import Case
-from farhand.engine.loss import past_no_return
+from farhand.engine.loss import UPLOAD_TIMEOUT, past_no_return
 from farhand.model.job import HELD, State
 
 Change = Literal["free", "bed", "take"]
@@ -26,5 +26,8 @@ def hold_change(case: Case) -> Change | None:
         return "bed"
     if case.before not in HELD:
         return None
+    if job.reason == UPLOAD_TIMEOUT:
+        # The machine may print the file after all: nothing else is to be started on it.
+        return "bed"
     ended = [a for a in case.touched if a.ended_at == case.now]
     return "bed" if any(past_no_return(case.policy, a) for a in ended) else "free"

@@ -3,6 +3,7 @@
 import dataclasses
 
 from farhand.engine.case import Case
+from farhand.engine.loss import UPLOAD_TIMEOUT
 from farhand.model.errors import Problem
 from farhand.model.ids import id_text
 from farhand.model.job import (
@@ -18,8 +19,6 @@ from farhand.model.job import (
     Verb,
 )
 from farhand.model.policy import Policy
-
-UPLOAD_TIMEOUT = "upload-timeout"
 
 
 def cancel(case: Case, actor: Actor, reason: str | None = None) -> str | Problem:
@@ -153,6 +152,33 @@ def fail_at_gate(case: Case, actor: Actor, error: str) -> str | Problem:
     job.reason = error
     case.move(Verb.SETTLE, State.FAILED, actor, reason=error)
     case.plan()
+    return job.state
+
+
+def attach(case: Case, actor: Actor, sha256: bytes, size: int) -> str | Problem:
+    """The payload that the job waits for is there. The first one stays; a repeat changes nothing."""
+    job = case.job
+    if job.payload_size is not None:
+        return job.state
+    if job.state not in WAITING:
+        return Problem("state-conflict", f"the job is {job.state} and waits for no file", job_state=job.state)
+    job.payload_size = size
+    case.arrived = sha256
+    case.append(Verb.REPORT, job.state, actor, reason=f"the file has arrived ({size} bytes)")
+    return job.state
+
+
+def put_first(case: Case, actor: Actor, priority: int) -> str | Problem:
+    """Let a waiting job go before all others of its lane."""
+    job = case.job
+    if job.state not in WAITING:
+        return Problem(
+            "state-conflict",
+            f"only a waiting job can be moved; this one is {job.state}",
+            job_state=job.state,
+        )
+    job.priority = max(job.priority, priority)
+    case.append(Verb.REPORT, job.state, actor, reason="moved to the top")
     return job.state
 
 

@@ -62,7 +62,8 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     `capabilities` is the bit set of what the agent can do. With `hold` the job's device is
     taken in the same transaction, and a device that is held gives nothing. With `begin` the
     claim is the start, as in seed dialects whose work begins with it. `session` is noted on the
-    attempts: what they come to is counted for it.
+    attempts: what they come to is counted for it. With `job_id` that job alone is meant, while it
+    waits in one of the lanes.
     """
 
     org_id: int
@@ -79,6 +80,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     hold: bool = False
     begin: bool = False
     session: bytes | None = None
+    job_id: bytes | None = None
 
 
 @dataclass(slots=True)
@@ -136,6 +138,23 @@ class Order:
     actor: Actor
     note: str | None = None
     done: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attach:
+    """The payload of a job that was submitted without one has arrived in the payload store."""
+
+    order: Order
+    sha256: bytes
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PutFirst:
+    """Let a waiting job go before the others of its lane, by a priority above theirs."""
+
+    order: Order
+    priority: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,8 +28,9 @@ class PolicyError(FarhandError):
 class Policy:
     """What the engine needs to know about a kind; every field is explicit.
 
-    Durations are milliseconds, None means "no such limit". `seed_lease_ms` is the lease of a
-    claim made in a seed dialect, which has no heartbeats. `no_return_phase` is the phase from
+    Durations are milliseconds, None means "no such limit". `seed_lease_ms` is the lease of
+    work without heartbeats: of a claim made in a seed dialect, and, where telemetry settles the
+    job, of an attempt past its point of no return. `no_return_phase` is the phase from
     which a lost attempt is treated by `on_lost_running`; before it (or with None: before the
     start) a lost attempt goes back to the queue. `deadline_aborts` says whether the deadline
     also stops work in hand or only ends what still waits. `active_key` is a template over
@@ -172,11 +173,13 @@ FETCH_UNSAFE = dataclasses.replace(
 
 FARM = dataclasses.replace(
     BASE,
+    seed_lease_ms=DAY,
     max_attempts=1,
     on_lost_running="uncertain",
     no_return_phase="starting",
     settled_by="telemetry",
     lane="farm",
+    payload_bytes_max=1024 * 1024 * 1024,
 )
 
 COMMAND = dataclasses.replace(

@@ -32,6 +32,8 @@ class System:
     A policy is named as its kind, or `kind.word` where a kind has several; `policy_of` then says
     which one a job is retried under. `results` names an object that checks what agents report
     and says what is shown of it, for kinds whose result is more than JSON to be passed on.
+    `explain` says in words why a job waits, on read. `ticks` are done again and again by every
+    server, each with its pause in milliseconds.
     """
 
     name: str
@@ -44,6 +46,8 @@ class System:
     configure: str | None = None
     policy_of: str | None = None
     results: str | None = None
+    explain: str | None = None
+    ticks: Mapping[str, int] = field(default_factory=dict[str, int])
     declared: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def __post_init__(self) -> None:
@@ -57,9 +61,10 @@ class System:
         if bare:
             raise ManifestError(f"system {self.name}: kind {bare[0]!r} has no policy")
         places = (self.submit, self.routes, self.handler, self.configure)
-        for reference in (*places, self.policy_of, self.results):
+        for reference in (*places, self.policy_of, self.results, self.explain, *self.ticks):
             if reference is not None and not _REFERENCE.match(reference):
                 raise ManifestError(f"system {self.name}: {reference!r} is not written module:name")
         object.__setattr__(self, "types", MappingProxyType(dict(self.types)))
         object.__setattr__(self, "policies", MappingProxyType(dict(self.policies)))
+        object.__setattr__(self, "ticks", MappingProxyType(dict(self.ticks)))
         object.__setattr__(self, "declared", MappingProxyType(dict(self.declared)))

@@ -11,8 +11,10 @@ from farhand.egress.errors import EgressError
 from farhand.egress.payload import fetch_payload
 from farhand.egress.policy import EgressPolicy
 from farhand.egress.resolve import SystemResolver
+from farhand.engine.farms import Farm
 from farhand.engine.ports import Payloads, Store
 from farhand.engine.registry import Agent, Device
+from farhand.engine.requests import Submitted
 from farhand.model.clock import Clock
 from farhand.model.errors import Problem
 from farhand.model.ids import parse_id
@@ -37,7 +39,7 @@ class Prepared:
     """A decoded and checked request. `canonical` makes what its fingerprint is made from.
 
     `idempotency_key` is one that stands in the body; a header says the same. `policy` is one of
-    this job's own, made from that in force.
+    this job's own, made from that in force. `more` tells what the reply says beside the job.
     """
 
     submission: Submission
@@ -45,6 +47,7 @@ class Prepared:
     payload_url: PayloadUrl | None = None
     idempotency_key: str | None = None
     policy: Policy | None = None
+    more: Callable[[Any, Any, Submitted], Awaitable[dict[str, Any]]] | None = None
 
 
 Decoder = Callable[[bytes, Principal, "Desk"], Awaitable[Prepared]]
@@ -112,6 +115,10 @@ class Desk:
             if epoch == self._epoch:
                 self._devices[device_id] = known
         return known if known.org_id == org_id else None
+
+    async def farm(self, org_id: int, text: str) -> Farm | None:
+        """A farm of the caller's tenant, by its id or its name."""
+        return await self._store.farms.find(org_id, text)
 
     async def agent(self, org_id: int, agent_id: bytes) -> Agent | None:
         """An agent of the caller's tenant; when it was last seen may be out of date."""

@@ -1,12 +1,12 @@
 """What systems do at points of the server's own routes, found by the kind of a job."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from farhand.engine.requests import Act
-from farhand.model.job import Job
+from farhand.model.job import WAITING, Job
 from farhand.model.policy import Policy
 from farhand.model.system import System
 
@@ -54,6 +54,8 @@ class Results(Protocol):
 
 
 PolicyOf = Callable[[Job, Mapping[str, Policy]], Policy]
+Explain = Callable[["Context", Job], Awaitable[str | None]]
+Tick = Callable[["Context"], Awaitable[None]]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -62,12 +64,20 @@ class Hooks:
 
     policies: dict[str, PolicyOf] = field(default_factory=dict[str, PolicyOf])
     results: dict[str, Results] = field(default_factory=dict[str, Results])
+    explain: dict[str, Explain] = field(default_factory=dict[str, Explain])
+    ticks: list[tuple[int, Tick]] = field(default_factory=list[tuple[int, Tick]])
     _handed: OrderedDict[bytes, str] = field(default_factory=OrderedDict[bytes, str])
 
     def policy_of(self, job: Job, policies: Mapping[str, Policy]) -> Policy | None:
         """The policy in force for a job made again; None when its kind is no longer known."""
         hook = self.policies.get(job.kind)
         return hook(job, policies) if hook is not None else policies.get(job.kind)
+
+    async def why(self, context: "Context", job: Job) -> str | None:
+        """Why a job waits, in words: as its system sees it now, or else as it is written."""
+        hook = self.explain.get(job.kind)
+        found = await hook(context, job) if hook is not None and job.state in WAITING else None
+        return found or job.reason
 
     def note(self, job: Job) -> None:
         """Remember of what kind a job is that an agent takes: its result will not say."""
@@ -90,4 +100,8 @@ def find_hooks(systems: Iterable[System], load: Callable[[str], Any]) -> Hooks:
         if system.results is not None:
             results: Results = load(system.results)()
             hooks.results.update({kind: results for kind in system.kinds})
+        if system.explain is not None:
+            explain: Explain = load(system.explain)
+            hooks.explain.update({kind: explain for kind in system.kinds})
+        hooks.ticks += [(pause_ms, load(place)) for place, pause_ms in system.ticks.items()]
     return hooks

@@ -17,7 +17,7 @@ from farhand.engine.requests import JobFilter, Order, Reserve, Retry, Submit, Su
 from farhand.model.errors import Problem
 from farhand.model.ids import id_text, parse_id
 from farhand.model.job import TERMINAL, Job, State
-from farhand.protocol.client import CancelRequest, EndedReply, ResolveRequest, SubmitReply
+from farhand.protocol.client import CancelRequest, EndedReply, JobView, ResolveRequest, SubmitReply
 from farhand.protocol.wire import decode, problem_document
 from farhand.server.call import Call
 from farhand.server.context import Context
@@ -94,8 +94,15 @@ def _chosen_key(call: Call, prepared: Prepared, place: str) -> str | None:
     return f"{call.principal.kind}:{(call.principal.id or b'').hex()}:{key}{place}"
 
 
-async def _submit(context: Context, call: Call, body: bytes) -> Submitted | Problem:
-    return await submit_prepared(context, call, await _prepare(context, call, body))
+async def _submit(
+    context: Context, call: Call, body: bytes
+) -> tuple[Submitted | Problem, dict[str, Any]]:
+    """The job, and what its system tells beside it."""
+    prepared = await _prepare(context, call, body)
+    done = await submit_prepared(context, call, prepared)
+    if prepared.more is None or isinstance(done, Problem):
+        return done, {}
+    return done, await prepared.more(context, call, done)
 
 
 async def submit_prepared(
@@ -172,17 +179,19 @@ async def submit(context: Context, call: Call) -> None:
     body = await call.body(context.desk.body_limit)
     wait_ms = call.prefer_wait_ms(WAIT_MAX_MS)
     if wait_ms <= 0:
-        await _reply_made(call, _made(await _submit(context, call, body)))
+        made, more = await _submit(context, call, body)
+        await _reply_made(call, _made(made), more=more)
         return
     # The room to wait is taken first: a job whose caller is then refused would be lost to it.
     with context.held.waiting(call.principal.id):
-        done = _made(await _submit(context, call, body))
+        made, more = await _submit(context, call, body)
+        done = _made(made)
         ended = await watch(context, call, done.job_id, wait_ms, _has_ended)
     if ended is None:
         return
     held = applied(wait_ms)
     if ended.state not in TERMINAL:
-        await _reply_made(call, msgspec.structs.replace(done, state=ended.state), 202, held)
+        await _reply_made(call, msgspec.structs.replace(done, state=ended.state), 202, held, more=more)
         return
     reply = EndedReply(job_id=id_text(ended.id), **msgspec.structs.asdict(job_view(ended)))
     location = (b"location", b"/jobs/" + reply.id.encode())
@@ -201,11 +210,16 @@ def _made(done: Submitted | Problem) -> Submitted:
 
 
 async def _reply_made(
-    call: Call, done: Submitted, status: int | None = None, *more: tuple[bytes, bytes]
+    call: Call,
+    done: Submitted,
+    status: int | None = None,
+    *headers: tuple[bytes, bytes],
+    more: dict[str, Any] | None = None,
 ) -> None:
     reply = _submit_reply(done)
     location = (b"location", b"/jobs/" + reply.id.encode())
-    await call.json(reply, status or (201 if done.created else 200), headers=(location, *more))
+    whole = {**msgspec.structs.asdict(reply), **more} if more else reply
+    await call.json(whole, status or (201 if done.created else 200), headers=(location, *headers))
 
 
 async def submit_batch(context: Context, call: Call) -> None:
@@ -270,11 +284,15 @@ async def show(context: Context, call: Call) -> None:
     wait_ms = call.prefer_wait_ms(WAIT_MAX_MS)
     job = await _job(context, call)
     if wait_ms <= 0 or job.state in TERMINAL:
-        await call.json(job_view(job))
+        await call.json(await _shown(context, job))
         return
     changed = await wait_for_change(context, call, job, wait_ms, lambda now: now.version != job.version)
     if changed is not None:
-        await call.json(job_view(changed), headers=(applied(wait_ms),))
+        await call.json(await _shown(context, changed), headers=(applied(wait_ms),))
+
+
+async def _shown(context: Context, job: Job) -> JobView:
+    return msgspec.structs.replace(job_view(job), reason=await context.hooks.why(context, job))
 
 
 def encode_cursor(seq: int) -> str:

@@ -43,20 +43,20 @@ async def put_body(context: Context, call: Call) -> None:
     if isinstance(held, Problem):
         raise held
     limit = results.body_limit(job)
-    sha256, size = await context.payloads.put(_pieces(call, limit), limit)
+    sha256, size = await context.payloads.put(pieces(call, limit), limit)
     kept = await context.store.keep_result_body(act, sha256, size)
     if isinstance(kept, Problem):
         raise kept
     await call.json(ResultBodyReply(sha256=sha256.hex(), size=size))
 
 
-async def _pieces(call: Call, limit: int) -> AsyncGenerator[bytes]:
+async def pieces(call: Call, limit: int, whole_s: int = WHOLE_S) -> AsyncGenerator[bytes]:
     """The body as it arrives. Raises as `Call.body` does."""
     length = call.header(b"content-length")
     if length is not None and length.isdigit() and int(length) > limit:
         raise body_too_large(limit)
     seen, digest, more = 0, hashlib.sha256(), True
-    end = asyncio.get_running_loop().time() + WHOLE_S
+    end = asyncio.get_running_loop().time() + whole_s
     while more:
         try:
             async with asyncio.timeout_at(min(end, asyncio.get_running_loop().time() + PIECE_S)):

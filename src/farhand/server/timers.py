@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from farhand.server.context import Context
 
@@ -40,6 +41,9 @@ class Timers:
             (config.prune_ms / 1000, self.prune),
             (config.seen_ms / 1000, self.write_seen),
             (COLLECT_S, self.collect),
+        ]
+        work += [
+            (pause_ms / 1000, partial(tick, self._context)) for pause_ms, tick in self._context.hooks.ticks
         ]
         if self._context.store.shared:
             work.append((LOOK_S, self._context.store.look))

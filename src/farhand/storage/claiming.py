@@ -69,6 +69,9 @@ async def _claim_wave(session: Session, wave: Sequence[Claim]) -> list[list[Clai
             case = next(cases)
             if await _hold(session, request, case):
                 claimed.append(_hand_out(case, request))
+                if request.hold and request.device_id is not None:
+                    # Made for the device's agent, whose parked poll is to bring it.
+                    session.ready[request.device_id] += 1
     return answers
 
 
@@ -100,7 +103,8 @@ async def _repeat(session: Session, wave: Sequence[Claim]) -> tuple[list[list[Cl
         if case is None or attempt is None or attempt.lease_until <= session.now:
             continue
         mine = request.poll_id is not None and attempt.poll_id == request.poll_id
-        if len(answers[place]) >= request.max or not (mine or case.job.lane in request.lanes):
+        wanted = mine or case.job.lane in request.lanes or case.job.device_id in request.lanes
+        if len(answers[place]) >= request.max or not wanted:
             continue
         if mine:
             answered.add(place)
@@ -141,7 +145,11 @@ async def _ready(session: Session, wave: Sequence[Claim], wanted: Sequence[int])
             found[owners[(row[_ORG], row[_LANE])]].append(row)
         return found
 
-    chosen = await pick("pick_ready", [place for place in range(len(wave)) if wanted[place] > 0])
+    some = [place for place in range(len(wave)) if wanted[place] > 0]
+    chosen = await pick("pick_ready", [place for place in some if wave[place].job_id is None])
+    for place in some:
+        if wave[place].job_id is not None:
+            chosen[place] = await _pick_named(session, wave[place])
     for place, rows in enumerate(chosen):
         if len(lanes[place]) > 1:
             rows.sort(key=_order)
@@ -156,11 +164,20 @@ async def _ready(session: Session, wave: Sequence[Claim], wanted: Sequence[int])
     return chosen
 
 
+async def _pick_named(session: Session, request: Claim) -> list[Row]:
+    """The one job that is meant, if it still waits."""
+    found: list[Row] = []
+    for lane in dict.fromkeys(request.lanes):
+        pick = {**_pick(session, request, lane, 1), "id": request.job_id}
+        found += await session.tx.each("pick_named", [pick])
+    return found
+
+
 def _order(row: Row) -> tuple[int, int]:
     return (-row[_PRIORITY], row[0])
 
 
-def _pick(session: Session, request: Claim, lane: bytes, limit: int) -> Params:
+def _pick(session: Session, request: Claim, lane: bytes, limit: int) -> dict[str, object]:
     return {
         "org_id": request.org_id,
         "lane": lane,

@@ -27,7 +27,7 @@ async def upsert_devices(tx: Tx, agent: Agent, specs: tuple[DeviceSpec, ...], no
         name = (spec.kind, spec.name)
         device = known.get(name)
         if device is None:
-            device = known[name] = await _insert(tx, agent, spec, now)
+            device = known[name] = await insert_device(tx, agent, spec, now)
         elif _differs(device, spec):
             device.capabilities, device.state, device.reason = spec.capabilities, spec.state, spec.reason
             device.gone_at = None
@@ -47,7 +47,7 @@ def _differs(device: Device, spec: DeviceSpec) -> bool:
     return device.gone_at is not None or (device.capabilities, device.state, device.reason) != said
 
 
-async def _insert(tx: Tx, agent: Agent, spec: DeviceSpec, now: int) -> Device:
+async def insert_device(tx: Tx, agent: Agent, spec: DeviceSpec, now: int) -> Device:
     """A new device; its number says nothing of how many there are, so it is drawn until it is free."""
     for turn in range(NUMBER_TRIES):
         device = Device(

@@ -215,6 +215,7 @@ class Session:
         await self.tx.bulk("insert_attempt", created)
         await self.tx.bulk("insert_refusal", refusals)
         await self._seal(changed)
+        await self._attach(changed)
         await self._move_holds(changed)
         self.claimed_in.clear()
         self.claimed_by.clear()
@@ -243,6 +244,7 @@ class Session:
         case.guard = job.version
         case.changed = False
         case.secret = None
+        case.arrived = None
         case.events = []
         case.touched = []
         case.created = []
@@ -271,6 +273,22 @@ class Session:
                 }
             )
         await self.tx.bulk("insert_secret", rows)
+
+    async def _attach(self, changed: list[Case]) -> None:
+        """Payloads that came after their jobs."""
+        rows: list[Params] = [
+            {
+                "job_seq": case.job.seq,
+                "org_id": case.job.org_id,
+                "size": case.job.payload_size,
+                "sha256": case.arrived,
+                "body": None,
+                "now": self.now,
+            }
+            for case in changed
+            if case.arrived is not None
+        ]
+        await self.tx.bulk("insert_payload", rows)
 
     async def _move_holds(self, changed: list[Case]) -> None:
         for case in changed:

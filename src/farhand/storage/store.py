@@ -8,12 +8,14 @@ from typing import Any
 from farhand.engine.attempt import Held, Settled
 from farhand.engine.requests import (
     Act,
+    Attach,
     Claim,
     Claimed,
     JobFilter,
     Nonce,
     Order,
     PayloadPlace,
+    PutFirst,
     Release,
     Reserve,
     Retry,
@@ -30,6 +32,7 @@ from farhand.storage.api_keys import ApiKeyRows
 from farhand.storage.batch import Work
 from farhand.storage.database import Database, Row
 from farhand.storage.device_sessions import DeviceRegistry
+from farhand.storage.farm_rows import FarmRows
 from farhand.storage.key_folder import MemoryKeys
 from farhand.storage.prune import forget_keys, forget_nonces, prune
 from farhand.storage.results import Results
@@ -69,6 +72,7 @@ class Store:
         self.secrets = SecretRows(database, clock, self.vault)
         self.results = Results(database, clock, self.writer.capabilities)
         self.registry = DeviceRegistry(database, clock, self.writer.capabilities)
+        self.farms = FarmRows(database, clock, self.registry.announce)
         self.keys = ApiKeyRows(database, clock, self.registry.announce)
 
     @property
@@ -205,6 +209,14 @@ class Store:
     async def fail_at_gate(self, request: Order) -> str | Problem:
         """A gate found that a queued job can never run."""
         return await self.writer.do("fail_at_gate", request)
+
+    async def attach(self, request: Attach) -> str | Problem:
+        """The payload of a waiting job has arrived; the job's state."""
+        return await self.writer.do("attach", request)
+
+    async def put_first(self, request: PutFirst) -> str | Problem:
+        """Let a waiting job go before the others of its lane; the job's state."""
+        return await self.writer.do("put_first", request)
 
     async def sweep(self) -> int:
         """Do what is due now; how many jobs were looked at."""

@@ -6,7 +6,7 @@ from farhand.engine import attempt as attempt_verbs
 from farhand.engine import person
 from farhand.engine.attempt import Held, Settled
 from farhand.engine.case import Case
-from farhand.engine.requests import Act, Order, Release, Retry, Settle, Submit, Submitted
+from farhand.engine.requests import Act, Attach, Order, PutFirst, Release, Retry, Settle, Submit, Submitted
 from farhand.engine.sweep import sweep
 from farhand.model.errors import Problem
 from farhand.model.job import Actor, Attempt, Submission
@@ -42,7 +42,7 @@ def act_key(request: object) -> tuple[int, bytes]:
         return (request.org_id, request.job_id)
     if isinstance(request, Settle | Release):
         return (request.act.org_id, request.act.job_id)
-    if isinstance(request, Retry):
+    if isinstance(request, Retry | Attach | PutFirst):
         return (request.order.org_id, request.order.job_id)
     raise TypeError(f"{type(request).__name__} is not about one job")
 
@@ -117,6 +117,16 @@ def fail_at_gate(case: Case, request: Order) -> Answer:
     return person.fail_at_gate(case, request.actor, request.note or "a check before dispatch failed")
 
 
+def attach(case: Case, request: Attach) -> Answer:
+    """The payload has arrived."""
+    return person.attach(case, request.order.actor, request.sha256, request.size)
+
+
+def put_first(case: Case, request: PutFirst) -> Answer:
+    """A person lets the job go first."""
+    return person.put_first(case, request.order.actor, request.priority)
+
+
 def look_at(case: Case, _request: Order) -> Answer:
     """Somebody reads the job: what is due on it happens first."""
     sweep(case)
@@ -133,6 +143,8 @@ ON_CASE: dict[str, Callable[[Case, object], Answer]] = {  # pyright: ignore[repo
     "resolve": resolve,
     "adopt": adopt,
     "fail_at_gate": fail_at_gate,
+    "attach": attach,
+    "put_first": put_first,
     "look_at": look_at,
 }
 

@@ -8,7 +8,12 @@ from typing import Any, Final
 from farhand.model.policy import suggest
 from farhand.model.system import ManifestError, System
 
-BUILTIN: Final = ("farhand.systems.commands", "farhand.systems.fetch", "farhand.systems.printing")
+BUILTIN: Final = (
+    "farhand.systems.commands",
+    "farhand.systems.farm",
+    "farhand.systems.fetch",
+    "farhand.systems.printing",
+)
 """Modules with a `SYSTEM`; a new system of ours is one folder and one line here."""
 
 ENTRY_POINTS: Final = "farhand.systems"

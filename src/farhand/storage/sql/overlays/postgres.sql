@@ -57,7 +57,8 @@ UPDATE jobs SET
     accepted_at = w.accepted_at, finished_at = w.finished_at, prune_at = w.prune_at,
     cancel_requested_at = w.cancel_requested_at, abort_at = w.abort_at, attempt = w.attempt, tries = w.tries,
     version = w.version, phase = w.phase, reason = w.reason, evidence = w.evidence, error = w.error,
-    result = w.result, active_key = w.active_key, priority = w.priority
+    result = w.result, active_key = w.active_key, priority = w.priority,
+    payload_size = w.payload_size
 FROM unnest(
     CAST(:seq AS BIGINT[]), CAST(:guard AS BIGINT[]), CAST(:before AS TEXT[]),
     CAST(:state AS TEXT[]), CAST(:device_id AS UUID[]), CAST(:run_at AS BIGINT[]), CAST(:due_at AS BIGINT[]),
@@ -65,11 +66,11 @@ FROM unnest(
     CAST(:prune_at AS BIGINT[]), CAST(:cancel_requested_at AS BIGINT[]), CAST(:abort_at AS BIGINT[]),
     CAST(:attempt AS BIGINT[]), CAST(:tries AS BIGINT[]), CAST(:version AS BIGINT[]), CAST(:phase AS TEXT[]),
     CAST(:reason AS TEXT[]), CAST(:evidence AS TEXT[]), CAST(:error AS TEXT[]), CAST(:result AS TEXT[]),
-    CAST(:active_key AS TEXT[]), CAST(:priority AS BIGINT[])
+    CAST(:active_key AS TEXT[]), CAST(:priority AS BIGINT[]), CAST(:payload_size AS BIGINT[])
 ) AS w (
     seq, guard, before, state, device_id, run_at, due_at, hedge_at, accepted_at, finished_at, prune_at,
     cancel_requested_at, abort_at, attempt, tries, version, phase, reason, evidence, error, result,
-    active_key, priority
+    active_key, priority, payload_size
 )
 WHERE jobs.seq = w.seq AND jobs.version = w.guard AND jobs.state = w.before;
 
