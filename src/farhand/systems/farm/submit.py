@@ -77,7 +77,7 @@ async def _printer(message: SubmitFarmPrint, farm: Farm, principal: Principal, d
     if device is None or device.kind != DEVICE_KIND:
         raise Problem(
             "unknown-printer",
-            f"printer: farm {farm.name} has no printer {message.printer!r}; GET /farms/{{id}}/status has them",
+            f"printer: farm {farm.name} has no printer {message.printer!r}; see GET /farms/{{id}}/status",
             field="printer",
         )
     return device.id
