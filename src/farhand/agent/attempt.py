@@ -9,7 +9,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from farhand.agent.errors import LinkError, NoAnswer, Refused, ShutOut, Stale
-from farhand.agent.handler import Abandoned, PayloadError, ResultDraft, Unwilling, Withdrawn
+from farhand.agent.handler import (
+    Abandoned,
+    Decided,
+    GoesOn,
+    NotNow,
+    PayloadError,
+    ResultDraft,
+    Unwilling,
+    Withdrawn,
+)
 from farhand.agent.journal import Entry, Journal
 from farhand.agent.keeper import Hold, Keeper
 from farhand.agent.link import Link
@@ -53,6 +62,9 @@ class Attempt:
         self._recovering = entry.begun
         self._past = entry.begun
         self._unwilling: str | None = None
+        self._not_now: str | None = None
+        self._decided = False
+        self._goes_on = False
         hold = Hold(
             job_id=entry.job_id,
             attempt=entry.attempt,
@@ -109,6 +121,9 @@ class Attempt:
         beating = asyncio.create_task(self._keeper.run())
         try:
             draft = await self._watched(work)
+            if draft is None and self._decided:
+                await self._ended()
+                return None
             if draft is None:
                 await self._leave()
                 return None
@@ -181,6 +196,13 @@ class Attempt:
         except Unwilling as error:
             self._unwilling = error.message
             return None
+        except NotNow as error:
+            self._not_now = error.message
+            return None
+        except (Decided, GoesOn) as error:
+            self._decided = isinstance(error, Decided)
+            self._goes_on = not self._decided
+            return None
         except PayloadError as error:
             return ResultDraft(ok=False, error=error.message, retryable=error.retryable)
         except Exception as error:
@@ -196,7 +218,7 @@ class Attempt:
 
     async def _leave(self) -> None:
         """Nothing irreversible was done: the work goes back, unless it is not ours anyway."""
-        if self._recovering:
+        if self._recovering or self._goes_on:
             return
         entry, journal = self._entry, self._parts.journal
         with suppress(OSError):
@@ -204,16 +226,20 @@ class Attempt:
                 await journal.unsent(entry.key)
             if self._keeper.shut_out is not None:
                 return
-            if self._keeper.over.is_set() or await give_back(self._parts, entry, self._unwilling):
+            over = self._keeper.over.is_set()
+            if over or await give_back(self._parts, entry, self._unwilling, self._not_now):
                 await journal.ended(entry.key)
 
 
-async def give_back(parts: Parts, entry: Entry, unwilling: str | None = None) -> bool:
+async def give_back(
+    parts: Parts, entry: Entry, unwilling: str | None = None, not_now: str | None = None
+) -> bool:
     """Releases an attempt that has not begun, or refuses it; whether nothing is left to do about it.
 
     Raises ShutOut.
     """
-    request = ReleaseRequest(lease_token=entry.lease_token, reason=(unwilling or STOPPED)[:REASON_MAX])
+    reason = unwilling or not_now or STOPPED
+    request = ReleaseRequest(lease_token=entry.lease_token, reason=reason[:REASON_MAX])
     try:
         await (parts.link.release if unwilling is None else parts.link.refuse)(entry.job_id, request)
     except NoAnswer:

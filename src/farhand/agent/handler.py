@@ -4,7 +4,9 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
+
+import msgspec
 
 from farhand.model.clock import Clock
 from farhand.model.errors import FarhandError
@@ -12,6 +14,9 @@ from farhand.protocol.agent import ClaimedJob, PrinterInfo
 
 if TYPE_CHECKING:
     from farhand.agent.config import AgentConfig
+
+
+R = TypeVar("R")
 
 
 class Abandoned(FarhandError):
@@ -28,6 +33,24 @@ class Withdrawn(FarhandError):
 
 class Unwilling(FarhandError):
     """This agent does not do such work, though another may: nothing has been begun."""
+
+    code = "state-conflict"
+
+
+class NotNow(FarhandError):
+    """The device cannot do this just now: the work goes back, uncounted, and nothing has been begun."""
+
+    code = "state-conflict"
+
+
+class GoesOn(FarhandError):
+    """The device works on without the agent; the next start finds out what became of it."""
+
+    code = "state-conflict"
+
+
+class Decided(FarhandError):
+    """The server knows how the attempt ended: there is nothing to report, and nothing left to do."""
 
     code = "state-conflict"
 
@@ -139,7 +162,8 @@ class Handler(Protocol):
     async def run(self, job: ClaimedJob, tools: Tools) -> ResultDraft:
         """Does one job. Cancelled as a task only before `no_return` has returned.
 
-        Raises Unwilling to hand it to another agent.
+        Raises Unwilling to hand it to another agent, NotNow to give it back for now, and where
+        the device's own words settle the work Decided when it is over, GoesOn when the agent goes.
         """
         ...
 
@@ -189,6 +213,29 @@ class Apart(Protocol):
 
         `show` gets what a person has to read. Raises ShutOut.
         """
+        ...
+
+
+class Line(Protocol):
+    """A handler's line to the server beside its attempts. `stopping` is set when the agent goes."""
+
+    stopping: asyncio.Event
+
+    async def tell(self, path: str, message: msgspec.Struct, kind: type[R]) -> R:
+        """Posts a message; the reply. Raises the errors of `farhand.agent.errors`."""
+        ...
+
+    def lanes(self, names: Mapping[str, str]) -> None:
+        """Devices that the server has given ids outside the registration: id to name."""
+        ...
+
+
+@runtime_checkable
+class Standing(Protocol):
+    """A handler that has something to tell the server all the time."""
+
+    async def stand(self, line: Line) -> None:
+        """Works until cancelled, which comes after the work in the lanes has ended."""
         ...
 
 

@@ -161,6 +161,10 @@ class Link:
                         raise _failure(reply, body)
         return _decoded(target, body, ResultBodyReply)
 
+    async def tell(self, path: str, request: msgspec.Struct, kind: type[R]) -> R:
+        """Posts a message of a system's own; the reply."""
+        return await self._post(path, request, kind)
+
     def reconnect(self) -> None:
         """Ends what is under way (as NoAnswer) and drops all connections.
 

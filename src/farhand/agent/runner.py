@@ -4,17 +4,19 @@ import asyncio
 import dataclasses
 import logging
 import signal
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+import msgspec
 
 from farhand.agent.attempt import Attempt, Parts, give_back
 from farhand.agent.config import AgentConfig
 from farhand.agent.datadir import DataDir
 from farhand.agent.enrol import Registration, find_key
 from farhand.agent.errors import ShutOut
-from farhand.agent.handler import Apart, Handler, OwnersLane, OwnLane, ResultDraft
+from farhand.agent.handler import Apart, Handler, OwnersLane, OwnLane, ResultDraft, Standing
 from farhand.agent.journal import Entry, Journal, Key
 from farhand.agent.lanes import OWN, OWNERS, OWNERS_WORD, Lanes
 from farhand.agent.link import Link
@@ -27,6 +29,7 @@ from farhand.agent.workfiles import WorkFiles
 from farhand.model.clock import Clock, SystemClock
 from farhand.protocol.agent import ClaimedJob, ClaimRequest
 
+R = TypeVar("R")
 FLUSH_MS: Final = 5_000
 log: Final = logging.getLogger(__name__)
 
@@ -103,6 +106,8 @@ class Agent:
             shut_out=self._end,
         )
         self._apart = [handler for handler in handlers if isinstance(handler, Apart)]
+        self._standing = [handler for handler in handlers if isinstance(handler, Standing)]
+        self._given: dict[str, str] = {}
         self._show = show
         self._widths = _widths(handlers)
         self._lanes = Lanes(self._widths)
@@ -124,6 +129,7 @@ class Agent:
             asking.append(self._start(self._serve))
         delivering = self._start(self._parts.outbox.run)
         apart = [self._start(partial(handler.serve, self._stopping, self._show)) for handler in self._apart]
+        standing = [self._start(partial(self._stand, handler)) for handler in self._standing]
         try:
             await forget_settled(self._parts)
             self._recover()
@@ -132,10 +138,10 @@ class Agent:
             await asyncio.gather(
                 self._lanes.finish(self._config.stop_grace_ms), *(self._finish_apart(task) for task in apart)
             )
-            await quiet((delivering,))
+            await quiet((delivering, *standing))
             await self._last_words()
         finally:
-            await quiet([*asking, delivering, *apart, *self._returning])
+            await quiet([*asking, delivering, *apart, *standing, *self._returning])
         if self._failure is not None:
             raise self._failure
 
@@ -154,6 +160,14 @@ class Agent:
         await asyncio.wait((task,), timeout=self._config.stop_grace_ms / 1000)
         await quiet((task,))
 
+    async def _stand(self, handler: Standing) -> None:
+        await handler.stand(_Line(self._link, self._stopping, self._take_lanes))
+
+    def _take_lanes(self, names: Mapping[str, str]) -> None:
+        if names != self._given:
+            self._given = dict(names)
+            self._assign()
+
     async def _serve(self) -> None:
         await self._registration.refresh()
         self._assign()
@@ -168,7 +182,7 @@ class Agent:
 
     def _assign(self) -> None:
         """The lanes that there are now: the devices', our owners', and our own under our own id."""
-        ids = dict(self._registration.ids)
+        ids = {**self._registration.ids, **self._given}
         if any(self._widths.values()) and self._registration.agent_id is not None:
             ids[self._registration.agent_id] = OWN
         if self._widths[OWNERS]:
@@ -296,6 +310,25 @@ class Agent:
             log.error("agent_ended", extra={"error": str(error)})
             self._failure = error
         self.stop()
+
+
+class _Line:
+    """A handler's line to the server beside its attempts."""
+
+    def __init__(
+        self, link: Link, stopping: asyncio.Event, lanes: Callable[[Mapping[str, str]], None]
+    ) -> None:
+        self.stopping = stopping
+        self._link = link
+        self._lanes = lanes
+
+    async def tell(self, path: str, message: msgspec.Struct, kind: type[R]) -> R:
+        """Posts a message; the reply."""
+        return await self._link.tell(path, message, kind)
+
+    def lanes(self, names: Mapping[str, str]) -> None:
+        """Devices that the server has given ids outside the registration."""
+        self._lanes(names)
 
 
 def _widths(handlers: Sequence[Handler]) -> dict[str, int]:
