@@ -1,7 +1,10 @@
 """Farms, their gateways and printers as the engine holds them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
+from farhand.model.errors import Problem
 from farhand.model.job import Actor
 
 DEVICE_KIND = "farm-printer"
@@ -101,3 +104,77 @@ class Waiting:
     seq: int
     priority: int
     fit: str
+
+
+class Farms(Protocol):
+    """Farms, the printers that were claimed for them, and printers that nobody claimed."""
+
+    async def create(self, org_id: int, name: str, actor: Actor) -> Farm | Problem:
+        """Make a farm. Problem `name-conflict` when there is one of this name."""
+        ...
+
+    async def find(self, org_id: int, text: str) -> Farm | None:
+        """A farm by its id or its name."""
+        ...
+
+    async def all(self, org_id: int | None = None) -> list[Farm]:
+        """Farms by name, of one tenant or of all."""
+        ...
+
+    async def set_paused(self, org_id: int, farm_id: bytes, *, paused: bool, actor: Actor) -> None:
+        """Stop or resume dispatching to a whole farm."""
+        ...
+
+    async def claim(self, request: ClaimPrinter) -> FarmPrinter | Problem:
+        """A printer behind a gateway becomes a printer of the farm. Problem `printer-claimed` when it is."""
+        ...
+
+    async def printers(self, farm_id: bytes) -> list[FarmPrinter]:
+        """A farm's printers by name."""
+        ...
+
+    async def printer(self, org_id: int, device_id: bytes) -> FarmPrinter | None:
+        """One claimed printer."""
+        ...
+
+    async def of_gateway(self, agent_id: bytes) -> list[FarmPrinter]:
+        """The claimed printers behind a gateway."""
+        ...
+
+    async def observe(self, rows: Sequence[Observed]) -> None:
+        """Write down what printers were seen to be."""
+        ...
+
+    async def hold(self, printer: FarmPrinter, change: str) -> bool:
+        """Take a printer for a `foreign` print, raise its `bed` gate or `free` it; whether that applied."""
+        ...
+
+    async def clear_bed(self, printer: FarmPrinter, cleared_key: str, actor: Actor) -> bool:
+        """Lower the bed gate; whether it was up."""
+        ...
+
+    async def set_printer(
+        self, printer: FarmPrinter, actor: Actor, *, paused: bool | None = None, wish: str | None = None
+    ) -> None:
+        """Give a printer no work or work again, or note what its print shall do next."""
+        ...
+
+    async def sighted(self, gateway: Gateway, sightings: Sequence[Sighting]) -> None:
+        """Write down that a gateway was heard, and the printers that nobody claimed."""
+        ...
+
+    async def unclaimed(self, farm_id: bytes) -> list[Sighting]:
+        """Printers that the farm's gateways report and nobody claimed."""
+        ...
+
+    async def gateways(self, farm_id: bytes) -> list[Gateway]:
+        """The gateways that said that they serve the farm."""
+        ...
+
+    async def heads(self, farm: Farm, limit: int) -> list[Waiting]:
+        """Of each set of requirements that ready jobs have, the first of them, in no order."""
+        ...
+
+    async def top(self, farm: Farm) -> int:
+        """The highest priority among the farm's waiting jobs."""
+        ...
