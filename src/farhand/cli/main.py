@@ -21,6 +21,7 @@ COMMANDS: Final = {
     "agent": ("farhand.cli.agent:agent", "Run or enrol the agent of this machine."),
     "print": ("farhand.cli.print_file:print_file", "Print a file."),
     "fetch": ("farhand.cli.fetch:fetch_url", "Fetch a URL through an agent."),
+    "farm": ("farhand.cli.farm:farm", "Print on farms of 3D printers."),
     "jobs": ("farhand.cli.jobs:jobs", "Look at jobs and act on them."),
     "commands": ("farhand.cli.commands:commands", "Issue commands to agents and follow them."),
     "printers": ("farhand.cli.printers:printers", "List the printers."),

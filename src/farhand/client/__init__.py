@@ -11,6 +11,7 @@ from farhand.client.errors import (
     UnreadableReply,
 )
 from farhand.client.face import DEFAULT_SERVER, AsyncClient, Client
+from farhand.client.farm import put_file
 from farhand.client.fetch import Fetched, FetchOptions
 from farhand.client.plan import Sink
 from farhand.client.requests import Page
@@ -31,4 +32,5 @@ __all__ = [
     "StillOpen",
     "Unreachable",
     "UnreadableReply",
+    "put_file",
 ]

@@ -14,6 +14,7 @@ import httpx2
 from farhand import __version__
 from farhand.client import calls
 from farhand.client import commands as command_calls
+from farhand.client import farm as farm_calls
 from farhand.client import fetch as fetch_calls
 from farhand.client.plan import Answer, Call, Lost, Pause, Plan, steps
 from farhand.model.clock import Clock, SystemClock
@@ -81,6 +82,21 @@ class Api:
     result = Method(fetch_calls.result)
     save_result = Method(fetch_calls.save_result)
     agent_stats = Method(fetch_calls.agent_stats)
+    farms = Method(farm_calls.farms)
+    create_farm = Method(farm_calls.create_farm)
+    farm_status = Method(farm_calls.farm_status)
+    pause_farm = Method(farm_calls.pause_farm)
+    resume_farm = Method(farm_calls.resume_farm)
+    unclaimed_printers = Method(farm_calls.unclaimed_printers)
+    claim_printer = Method(farm_calls.claim_printer)
+    bed_cleared = Method(farm_calls.bed_cleared)
+    pause_printer = Method(farm_calls.pause_printer)
+    resume_printer = Method(farm_calls.resume_printer)
+    submit_farm_print = Method(farm_calls.submit_farm_print)
+    upload_address = Method(farm_calls.upload_address)
+    pause_job = Method(farm_calls.pause_job)
+    resume_job = Method(farm_calls.resume_job)
+    job_to_top = Method(farm_calls.job_to_top)
     printers = Method(calls.printers)
     printer = Method(calls.printer)
     agents = Method(calls.agents)

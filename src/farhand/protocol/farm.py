@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from farhand.protocol.agent import Name, Reason
-from farhand.protocol.client import SECONDS_MAX, Id
+from farhand.protocol.client import SECONDS_MAX, Id, SubmitReply
 from farhand.protocol.wire import Message, Reply
 
 Word = Annotated[str, Meta(min_length=1, max_length=100)]
@@ -281,3 +281,9 @@ class View(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     active: str | None = None
     active_boot: str | None = None
     watch_ms: int = 30_000
+
+
+class FarmSubmitReply(SubmitReply, frozen=True):
+    """The job that was made, or stood already for the idempotency key, and where its file goes."""
+
+    upload: UploadView
