@@ -159,13 +159,7 @@ def settle(
         reason = report.error or "the agent cannot say what happened"
         _apply(case, attempt, actor, Verb.RECLAIM, after(case, attempt, lost_reason=reason))
     else:
-        seen = _seen_end(case, report)
-        cancelled = report.cancelled and (seen is not None or case.job.cancel_requested_at is not None)
-        outcome = Outcome.CANCELLED if cancelled else Outcome.FAILED
-        error = report.error or ("cancelled at the device" if report.cancelled else None)
-        case.end(attempt, outcome, error=error)
-        step = seen or after(case, attempt, lost_reason="", retry_after_ms=report.retry_after_ms)
-        _apply(case, attempt, actor, Verb.SETTLE, step)
+        _fail(case, attempt, actor, report)
         if size and case.job.state == State.FAILED:
             case.job.result, case.secret = report.result, report.secret
         elif size and case.open_attempts():
@@ -229,6 +223,16 @@ def stale(job: Job) -> Problem:
         f"this attempt is no longer yours; the job is {state}. Stop working on it and ask for the next job",
         job_state=state,
     )
+
+
+def _fail(case: Case, attempt: Attempt, actor: Actor, report: Report) -> None:
+    seen = _seen_end(case, report)
+    cancelled = report.cancelled and (seen is not None or case.job.cancel_requested_at is not None)
+    outcome = Outcome.CANCELLED if cancelled else Outcome.FAILED
+    error = report.error or ("cancelled at the device" if report.cancelled else None)
+    case.end(attempt, outcome, error=error)
+    step = seen or after(case, attempt, lost_reason="", retry_after_ms=report.retry_after_ms)
+    _apply(case, attempt, actor, Verb.SETTLE, step)
 
 
 def _seen_end(case: Case, report: Report) -> Next | None:
