@@ -33,6 +33,7 @@ from farhand.server.config import ServerConfig
 from farhand.server.routes import Route
 from farhand.systems import find_systems, load
 from farhand.systems.commands.declare import FIELDS, SCHEMA
+from farhand.systems.farm.rules import table as farm_table
 from farhand.systems.fetch.settings import FetchSettings as FetchAgentSettings
 from farhand.systems.printing.settings import PrintingSettings
 
@@ -160,6 +161,10 @@ def words(info: Any) -> str:
             return _number_words(info)
         case mi.BoolType():
             return "true or false"
+        case mi.FloatType():
+            return _decimal_words(info)
+        case mi.LiteralType(values=options):
+            return " or ".join(f"`{option}`" for option in options)
         case mi.ListType(item_type=item, max_length=most):
             limit = f"of at most {most}" if most is not None else "of any length"
             return f"list {limit}: {words(item)}"
@@ -192,6 +197,13 @@ def _number_words(info: mi.IntType) -> str:
     if info.ge is not None and info.le is not None:
         return f"{info.ge} to {info.le}"
     return "whole number" if info.ge is None else f"at least {info.ge}"
+
+
+def _decimal_words(info: mi.FloatType) -> str:
+    low, high = info.gt if info.ge is None else info.ge, info.le
+    if low is None or high is None:
+        return "number"
+    return f"number from {low:g} to {high:g}" if info.gt is None else f"number above {low:g}, to {high:g}"
 
 
 def _shown(value: object) -> str:
@@ -295,6 +307,11 @@ def route_list(argument: str, body: str) -> str:
         name = f"{one.method} {one.path}"
         rows.append(f"| [`{name}`](#{slug(name)}) | {one.summary} | {one.grant or '–'} |")
     return "\n".join(["| route | what it does | needs |", "|---|---|---|", *rows])
+
+
+def farm_states(argument: str, body: str) -> str:
+    """What becomes of a farm's job when its printer is seen in some state."""
+    return farm_table()
 
 
 def code(argument: str, body: str) -> str:
@@ -438,6 +455,7 @@ GENERATORS: Final[dict[str, Generator]] = {
     "fetch-agent-settings": fetch_agent_settings,
     "route": route,
     "routes": route_list,
+    "farm-states": farm_states,
     "settings": settings,
     "state-diagram": state_diagram,
     "transitions": transitions,
