@@ -161,10 +161,8 @@ def words(info: Any) -> str:
             return _number_words(info)
         case mi.BoolType():
             return "true or false"
-        case mi.FloatType():
-            return _decimal_words(info)
-        case mi.LiteralType(values=options):
-            return " or ".join(f"`{option}`" for option in options)
+        case mi.FloatType() | mi.LiteralType():
+            return _decimal_words(info) if isinstance(info, mi.FloatType) else _choice_words(info)
         case mi.ListType(item_type=item, max_length=most):
             limit = f"of at most {most}" if most is not None else "of any length"
             return f"list {limit}: {words(item)}"
@@ -197,6 +195,10 @@ def _number_words(info: mi.IntType) -> str:
     if info.ge is not None and info.le is not None:
         return f"{info.ge} to {info.le}"
     return "whole number" if info.ge is None else f"at least {info.ge}"
+
+
+def _choice_words(info: mi.LiteralType) -> str:
+    return " or ".join(f"`{option}`" for option in info.values)
 
 
 def _decimal_words(info: mi.FloatType) -> str:

@@ -15,6 +15,11 @@ from farhand.server.routes import Route
 from tests.server.serving import ALL, ROOT, Machine, Reply, Server, all_routes, serving
 
 OPEN = {"/health", "/openapi.json", "/problems/{code}"}
+SIGNED = {"/farm/uploads/{id}"}
+"""Whose address says who may."""
+
+FARM_PRINTERS = ("/bed-cleared", "/pause", "/resume")
+FARM_JOBS = ("/upload", "/pause", "/resume", "/top")
 DEVICES = "/pulsar/agent/"
 """Where devices say in their own way who they are, and where their pages are."""
 
@@ -43,6 +48,14 @@ class Scene:
         """The route's path with an id of the caller's own tenant."""
         if route.path.startswith("/agents/"):
             return route.path.replace("{id}", self.server.machine().id)
+        if route.path.startswith("/farms/"):
+            return route.path.replace("{id}", new_farm(self.server))
+        if route.path.startswith("/printers/") and route.path.endswith(FARM_PRINTERS):
+            return route.path.replace("{id}", new_farm_printer(self.server))
+        if route.path.startswith("/jobs/") and route.path.endswith(FARM_JOBS):
+            message = {"type": "farm.print", "farm": new_farm(self.server), "filename": "part.gcode"}
+            made = self.server.call("POST", "/jobs", json_body=message).ok(201)
+            return route.path.replace("{id}", made["id"])
         if route.path.startswith("/printers/"):
             return route.path.replace("{id}", self.machine.printers[0])
         if route.path.startswith("/keys/"):
@@ -90,6 +103,21 @@ def fitting(route: Route) -> Any:
     return bodies.get(route.request.__name__, {})
 
 
+def new_farm(server: Server) -> str:
+    """The id of a farm of its own."""
+    return server.call("POST", "/farms", json_body={"name": str(uuid.uuid4())}).ok(201)["id"]
+
+
+def new_farm_printer(server: Server) -> str:
+    """The id of a printer that a gateway reports and that is claimed."""
+    farm, gateway = new_farm(server), server.machine()
+    report = {"id": "mk4", "state": "idle"}
+    message = {"farm": farm, "boot_id": "boot", "seq": 1, "printers": [report]}
+    server.call("POST", "/agent/telemetry", key=gateway.key, json_body=message).ok()
+    claim = {"farm": farm, "gateway_printer_id": "mk4", "name": "MK4"}
+    return server.call("POST", "/printers", json_body=claim).ok(201)["id"]
+
+
 def make_foreign(server: Server) -> tuple[dict[str, str], str]:
     """A second tenant with an agent, a printer, a job and a key of its own."""
     now = server.context.clock.now_ms()
@@ -133,7 +161,18 @@ def make_foreign(server: Server) -> tuple[dict[str, str], str]:
         },
     )  # fmt: skip
     job = server.try_submit(str(device), key=secret).ok(201)["id"]
-    return {"agents": str(agent), "printers": str(device), "jobs": job, "keys": str(key)}, secret
+    farm = uuid.uuid4()
+    server.execute(
+        "insert_farm",
+        {"id": farm.bytes, "org_id": 2, "name": "theirs", "upload_key": bytes(32), "now": now},
+    )
+    return {
+        "farms": str(farm),
+        "agents": str(agent),
+        "printers": str(device),
+        "jobs": job,
+        "keys": str(key),
+    }, secret
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +201,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
 
 def test_only_these_routes_need_no_grant() -> None:
     free = [route.path for route in ROUTES if route.grant is None]
-    assert {path for path in free if not path.startswith(DEVICES)} == OPEN
+    assert {path for path in free if not path.startswith(DEVICES)} == OPEN | SIGNED
     assert {route.path for route in ROUTES if route.grant == "any key"} == {"/agent/register"}
     assert len(AGENT_ROUTES) + len(CLIENT_ROUTES) + len(free) + 1 == len(ROUTES)
 
@@ -177,6 +216,8 @@ def test_nobody_gets_further_than_the_open_routes(scene: Scene, route: Route) ->
         if route.failure is not None:
             assert reply.status == 400
             assert reply.json()["code"] == "bid-required"
+        elif route.path in SIGNED:
+            reply.problem(403, "upload-expired")
         elif route.grant is None:
             assert reply.status == 200
         else:
@@ -219,7 +260,11 @@ def test_client_routes_want_their_one_grant(scene: Scene, route: Route) -> None:
     scene.ask(route, scene.own(route), scene.pending).problem(403, "agent-pending")
 
 
-@pytest.mark.parametrize("route", [r for r in ROUTES if "{id}" in r.path or "{uuid}" in r.path], ids=name_of)
+@pytest.mark.parametrize(
+    "route",
+    [r for r in ROUTES if ("{id}" in r.path or "{uuid}" in r.path) and r.path not in SIGNED],
+    ids=name_of,
+)
 def test_what_belongs_to_others_is_not_there(scene: Scene, route: Route) -> None:
     key = scene.machine.key if route.grant in AGENT_GRANTS else ROOT
     scene.ask(route, scene.others(route), key).problem(404, "not-found")
