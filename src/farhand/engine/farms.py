@@ -25,9 +25,9 @@ class Farm:
     created_at: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True)
 class FarmPrinter:
-    """A claimed printer and what is known of it.
+    """A claimed printer and what is known of it. Field order is that of the statements' columns.
 
     `view` is what its gateway last said, as JSON of the farm system's own. `hold` is the reason
     of what occupies it, `hold_job` the job where one does. `wish` is what its print shall do.
@@ -41,8 +41,8 @@ class FarmPrinter:
     gateway_printer_id: str
     name: str
     declared: str
-    self_clearing: bool
-    paused: bool
+    self_clearing: int
+    paused: int
     view: str | None
     observed_at: int | None
     cleared_key: str | None

@@ -114,23 +114,23 @@ class FarmRows:
         self._announce()
         if found is None:
             raise LookupError("a printer that was just claimed is not there")
-        return _printer(found)
+        return FarmPrinter(*found)
 
     async def printers(self, farm_id: bytes) -> list[FarmPrinter]:
         """A farm's printers by name."""
         async with self._database.read() as reader:
-            return [_printer(row) for row in await reader.all("farm_printers", {"farm_id": farm_id})]
+            return [FarmPrinter(*row) for row in await reader.all("farm_printers", {"farm_id": farm_id})]
 
     async def printer(self, org_id: int, device_id: bytes) -> FarmPrinter | None:
         """One claimed printer."""
         async with self._database.read() as reader:
             row = await reader.one("farm_printer", {"device_id": device_id, "org_id": org_id})
-        return _printer(row) if row is not None else None
+        return FarmPrinter(*row) if row is not None else None
 
     async def of_gateway(self, agent_id: bytes) -> list[FarmPrinter]:
         """The claimed printers behind a gateway."""
         async with self._database.read() as reader:
-            return [_printer(row) for row in await reader.all("gateway_printers", {"agent_id": agent_id})]
+            return [FarmPrinter(*row) for row in await reader.all("gateway_printers", {"agent_id": agent_id})]
 
     async def observe(self, rows: Sequence[Observed]) -> None:
         """Write down what printers were seen to be, in one order everywhere."""
@@ -249,27 +249,6 @@ class FarmRows:
 def _farm(row: Row) -> Farm:
     return Farm(
         id=row[0], org_id=row[1], name=row[2], paused=bool(row[3]), upload_key=row[4], created_at=row[5]
-    )
-
-
-def _printer(row: Row) -> FarmPrinter:
-    return FarmPrinter(
-        id=row[0],
-        org_id=row[1],
-        farm_id=row[2],
-        agent_id=row[3],
-        agent_state=row[4],
-        gateway_printer_id=row[5],
-        name=row[6],
-        declared=row[7],
-        self_clearing=bool(row[8]),
-        paused=bool(row[9]),
-        view=row[10],
-        observed_at=row[11],
-        cleared_key=row[12],
-        wish=row[13],
-        hold=row[14],
-        hold_job=row[15],
     )
 
 

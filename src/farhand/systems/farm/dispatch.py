@@ -6,6 +6,7 @@ printer, in one transaction, so that it does not matter how many look at once.
 """
 
 import logging
+from collections.abc import Sequence
 from typing import Final
 
 from farhand.engine.farms import Farm, FarmPrinter, Waiting
@@ -23,16 +24,22 @@ log = logging.getLogger("farhand.farm")
 async def tick(context: Context) -> None:
     """Look at every farm: at prints that nobody hears of, then for work."""
     for farm in await context.store.farms.all():
-        await look_again(context, farm)
-        await dispatch(context, farm)
+        printers = await context.store.farms.printers(farm.id)
+        await look_again(context, printers)
+        await _dispatch(context, farm, printers)
 
 
 async def dispatch(context: Context, farm: Farm) -> int:
     """Give idle printers the oldest jobs that fit them; how many were given."""
+    return await _dispatch(context, farm, await context.store.farms.printers(farm.id))
+
+
+async def _dispatch(context: Context, farm: Farm, printers: Sequence[FarmPrinter]) -> int:
+    """What the printers were a moment ago is enough: the claim takes the hold, or gets nothing."""
     if farm.paused:
         return 0
     now = context.clock.now_ms()
-    free = [one for one in await context.store.farms.printers(farm.id) if unready(one, now) is None]
+    free = [one for one in printers if unready(one, now) is None]
     if not free:
         return 0
     heads = await context.store.farms.heads(farm, len(free))

@@ -2,13 +2,14 @@
 
 import hashlib
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 import msgspec
 
 from farhand.engine.attempt import Progress
-from farhand.engine.farms import Farm, FarmPrinter, Observed
+from farhand.engine.farms import FarmPrinter, Observed
 from farhand.engine.report import Report
 from farhand.engine.requests import Act, JobFilter, Order, Release, Settle
 from farhand.model.errors import Problem
@@ -102,7 +103,7 @@ def _decide(
             seen,
             print_key=print_key(view),
             cleared_key=printer.cleared_key,
-            self_clearing=printer.self_clearing,
+            self_clearing=bool(printer.self_clearing),
         )
     ended = decision.kind not in (Kind.KEEP, Kind.STALE, Kind.ADVANCE)
     news = old is None or old.state != view.state or old.full != view.full
@@ -324,14 +325,14 @@ async def _is_over(context: Context, printer: FarmPrinter, work: WorkReport, job
     return job.state not in HELD or job.attempt != work.attempt or job.device_id != printer.id
 
 
-async def look_again(context: Context, farm: Farm) -> None:
+async def look_again(context: Context, printers: Sequence[FarmPrinter]) -> None:
     """Decide by the clock on prints that no report arrives for: what stands still, stands still."""
     now = context.clock.now_ms()
-    for printer in await context.store.farms.printers(farm.id):
-        view = view_of(printer)
-        if view is None or printer.hold_job is None or not view.full:
+    for printer in printers:
+        if printer.hold_job is None or printer.observed_at is None or now - printer.observed_at < WRITE_MS:
             continue
-        if printer.observed_at is not None and now - printer.observed_at < WRITE_MS:
+        view = view_of(printer)
+        if view is None or not view.full:
             continue
         job = await context.store.job(printer.org_id, printer.hold_job)
         if job is None:

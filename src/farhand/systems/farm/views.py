@@ -65,8 +65,8 @@ def printer_status(printer: FarmPrinter, now: int) -> FarmPrinterView:
         remaining_ms=view.remaining_ms if view is not None and not silent else None,
         temperatures=view.temperatures if view is not None and not silent else {},
         reason=view.reason if printer.hold == "job" and view is not None else unready(printer, now),
-        paused=printer.paused,
-        self_clearing=printer.self_clearing,
+        paused=bool(printer.paused),
+        self_clearing=bool(printer.self_clearing),
         observed_at=moment(printer.observed_at),
         declared=msgspec.Raw(printer.declared.encode()),
     )
