@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from farhand.systems.farm.drivers.machine import Machine
+from farhand.systems.farm.rules import Seen
 from tests.agent.real import Process
-from tests.systems.farm.shop import Shop, eventually
-from tests.systems.farm.test_gateway import live, shop
+from tests.systems.farm.shop import Shop
+from tests.systems.farm.test_gateway import LONG, SLOW, finish, live, shop, started
 
 __all__ = ["live", "shop"]
 """Fixtures that these tests share with those of the gateway."""
@@ -33,18 +33,15 @@ def process(shop: Shop) -> Process:
     return Process(["agent", "run", "--config", str(path)], shop.folder / "log")
 
 
-def started(machine: Machine) -> list[str]:
-    return list(machine.started)
-
-
 async def test_a_gateway_killed_while_its_printer_prints_finds_the_print_again(shop: Shop) -> None:
     running = process(shop)
     try:
         await shop.claim_all()
-        job = await shop.print(b"; virtual-ms: 4000\n")
+        job = await shop.print(LONG)
         await shop.until(job, "printing")
         running.kill()
         running.start()
+        await shop.at("a", finish)
         await shop.until(job, "done")
         assert len(await shop.at("a", started)) == 1
         await shop.held("a", "bed")
@@ -56,13 +53,11 @@ async def test_a_print_that_ends_while_its_gateway_is_dead_is_done_by_its_name(s
     running = process(shop)
     try:
         await shop.claim_all()
-        job = await shop.print(b"; virtual-ms: 800\n")
+        job = await shop.print(LONG)
         await shop.until(job, "printing")
         running.kill()
-        machine = shop.machine("a")
-        await eventually(
-            "the print is over", lambda: machine.change(lambda m: m.print is not None and _over(shop, m))
-        )
+        await shop.at("a", finish)
+        assert (await shop.machine("a").snapshot()).state == Seen.FINISHED
         assert shop.server.job(job)["state"] == "running"
         running.start()
         await shop.until(job, "done")
@@ -71,28 +66,21 @@ async def test_a_print_that_ends_while_its_gateway_is_dead_is_done_by_its_name(s
 
 
 async def test_a_gateway_killed_in_an_upload_gives_it_back_and_the_print_happens_once(shop: Shop) -> None:
-    shop.write_printers(a={"bytes_per_second": 40})
+    shop.write_printers(a={"bytes_per_second": 1})
     running = process(shop)
     try:
         await shop.claim_all()
-        job = await shop.print(b"; virtual-ms: 100\n" + b"G1\n" * 20)
+        job = await shop.print(SLOW)
         await shop.until(job, "uploading")
         running.kill()
         shop.write_printers(a={})
         running.start()
         done = await shop.until(job, "done")
-        assert (done["attempt"], done["tries"]) == (2, 1)
+        assert done["attempt"] > 1
+        assert done["tries"] == 1
         assert len(await shop.at("a", started)) == 1
     finally:
         running.end()
-
-
-def _over(shop: Shop, machine: Machine) -> bool:
-    from farhand.model.clock import SystemClock
-    from farhand.systems.farm.drivers import machine as rules
-
-    rules.advance(machine, SystemClock().now_ms())
-    return machine.print is not None and machine.print.ended == "finished"
 
 
 @pytest.fixture(autouse=True)

@@ -14,6 +14,8 @@ from tests.systems.farm.conftest import GCODE, new_farm
 from tests.systems.farm.shop import Shop, eventually
 
 LONG = b"; virtual-ms: 600000\nG28\n"
+SLOW = b"G1\n" * 10_000
+"""Hours of an upload at a byte a second."""
 
 
 @pytest.fixture
@@ -38,6 +40,12 @@ def started(machine: Machine) -> list[str]:
     return list(machine.started)
 
 
+def finish(machine: Machine) -> None:
+    """The print is over with the next look."""
+    assert machine.print is not None
+    machine.print.duration_ms = 0
+
+
 async def test_a_print_goes_from_submit_to_done_and_the_next_waits_for_the_bed(shop: Shop) -> None:
     async with shop.gateway():
         await shop.claim_all()
@@ -59,7 +67,7 @@ async def test_printers_of_one_gateway_print_beside_each_other(shop: Shop) -> No
     shop.write_printers(a={"bytes_per_second": 1}, b={}, c={})
     async with shop.gateway():
         await shop.claim_all()
-        slow = await shop.print(printer=shop.printers["a"])
+        slow = await shop.print(SLOW, printer=shop.printers["a"])
         await shop.until(slow, "uploading")
         others = [await shop.print(printer=shop.printers[name]) for name in ("b", "c")]
         for job in others:
@@ -200,17 +208,20 @@ async def test_a_machine_without_names_is_believed_by_the_run_that_saw_the_print
     async with shop.gateway():
         await shop.claim_all()
         await shop.at("a", lambda machine: setattr(machine.faults, "nameless", True))
-        job = await shop.print(b"; virtual-ms: 1500\n")
+        job = await shop.print(LONG)
+        await shop.until(job, "printing")
+        await shop.at("a", finish)
         await shop.until(job, "done")
 
 
 async def test_a_gateway_that_is_stopped_finds_its_print_again(shop: Shop) -> None:
     async with shop.gateway():
         await shop.claim_all()
-        job = await shop.print(b"; virtual-ms: 3000\n")
+        job = await shop.print(LONG)
         await shop.until(job, "printing")
     assert shop.server.job(job)["state"] == "running"
     async with shop.gateway():
+        await shop.at("a", finish)
         await shop.until(job, "done")
         assert len(await shop.at("a", started)) == 1
         journal = shop.folder / "agent" / "journal"

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from farhand.engine.person import UPLOAD_TIMEOUT
+from farhand.engine.loss import UPLOAD_TIMEOUT
 from farhand.systems.farm.rules import (
     ACTIVE,
     ENDED,

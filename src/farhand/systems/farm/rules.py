@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from farhand.engine.person import UPLOAD_TIMEOUT
+from farhand.engine.loss import UPLOAD_TIMEOUT
 from farhand.model.job import State
 
 UPLOAD_STALL_MS: Final = 20 * 60_000
