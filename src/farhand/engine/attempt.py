@@ -3,11 +3,12 @@
 from dataclasses import dataclass
 
 from farhand.engine.case import EVENTS_PER_JOB_MAX, Case
-from farhand.engine.loss import UPLOAD_TIMEOUT, Next, after, past_no_return
+from farhand.engine.loss import Next, after, past_no_return
 from farhand.engine.report import Report, conceal
 from farhand.model.errors import Problem
 from farhand.model.job import (
     HELD,
+    UPLOAD_TIMEOUT,
     WAITING,
     Actor,
     Attempt,

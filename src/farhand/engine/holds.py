@@ -3,8 +3,8 @@
 from typing import Literal
 
 from farhand.engine.case import Case
-from farhand.engine.loss import UPLOAD_TIMEOUT, past_no_return
-from farhand.model.job import HELD, State
+from farhand.engine.loss import past_no_return
+from farhand.model.job import HELD, UPLOAD_TIMEOUT, State
 
 Change = Literal["free", "bed", "take"]
 

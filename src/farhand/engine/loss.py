@@ -1,14 +1,10 @@
 """What becomes of a job when one of its attempts ended without success."""
 
 from dataclasses import dataclass
-from typing import Final
 
 from farhand.engine.case import Case
 from farhand.model.job import Attempt, Outcome, State
 from farhand.model.policy import Policy
-
-UPLOAD_TIMEOUT: Final = "upload-timeout"
-"""The reason of a job whose upload to a machine stood still; proof of life takes it back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

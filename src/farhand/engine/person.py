@@ -3,12 +3,12 @@
 import dataclasses
 
 from farhand.engine.case import Case
-from farhand.engine.loss import UPLOAD_TIMEOUT
 from farhand.model.errors import Problem
 from farhand.model.ids import id_text
 from farhand.model.job import (
     HELD,
     TERMINAL,
+    UPLOAD_TIMEOUT,
     WAITING,
     Actor,
     Dialect,

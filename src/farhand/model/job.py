@@ -24,6 +24,10 @@ WAITING: Final = frozenset({State.SCHEDULED, State.QUEUED})
 HELD: Final = frozenset({State.CLAIMED, State.RUNNING})
 
 
+UPLOAD_TIMEOUT: Final = "upload-timeout"
+"""The reason of a job whose upload to a machine stood still; proof of life takes it back."""
+
+
 class Verb(StrEnum):
     """What can happen to a job; one word per transition, route and event."""
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from farhand.engine.loss import UPLOAD_TIMEOUT
+from farhand.model.job import UPLOAD_TIMEOUT
 from farhand.systems.farm.rules import (
     ACTIVE,
     ENDED,

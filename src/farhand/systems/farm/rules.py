@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from farhand.engine.loss import UPLOAD_TIMEOUT
-from farhand.model.job import State
+from farhand.model.job import UPLOAD_TIMEOUT, State
 
 UPLOAD_STALL_MS: Final = 20 * 60_000
 START_WATCH_MS: Final = 30_000

@@ -1,8 +1,7 @@
 """What people and proof decide: resolve, adopt, the gate; and reading."""
 
-from farhand.engine.person import UPLOAD_TIMEOUT
 from farhand.engine.requests import JobFilter
-from farhand.model.job import Outcome, State, Verb
+from farhand.model.job import UPLOAD_TIMEOUT, Outcome, State, Verb
 from farhand.model.policy import PRINT
 from farhand.testing.conformance.spots import reach
 from farhand.testing.factories import ORG, PERSON, Scene, granted, refused

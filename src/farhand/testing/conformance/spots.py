@@ -4,9 +4,8 @@ import dataclasses
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from farhand.engine.person import UPLOAD_TIMEOUT
 from farhand.engine.requests import Claimed
-from farhand.model.job import State
+from farhand.model.job import UPLOAD_TIMEOUT, State
 from farhand.model.policy import DAY, FETCH_SAFE, MINUTE, PRINT, SECOND, Policy
 from farhand.testing.factories import Scene, granted
 

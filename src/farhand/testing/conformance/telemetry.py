@@ -3,9 +3,8 @@
 import hashlib
 
 from farhand.engine.attempt import Progress
-from farhand.engine.loss import UPLOAD_TIMEOUT
 from farhand.engine.requests import Act, Attach, Claimed, PutFirst
-from farhand.model.job import State
+from farhand.model.job import UPLOAD_TIMEOUT, State
 from farhand.model.policy import DAY, FARM, SECOND
 from farhand.testing.conformance.holds import hold_of
 from farhand.testing.factories import ORG, Scene, granted, refused
