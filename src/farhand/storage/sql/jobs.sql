@@ -50,18 +50,6 @@ WHERE org_id = :org_id AND lane = :lane AND state = 'queued'
 ORDER BY priority DESC, seq
 LIMIT :limit {skip_locked};
 
--- name: pick_named
--- One job of a lane, while this agent may take it.
-SELECT {job_columns} FROM jobs
-WHERE id = :id AND org_id = :org_id AND lane = :lane AND state = 'queued'
-    AND (deadline IS NULL OR deadline > :now)
-    AND (accepted_at IS NOT NULL OR start_by IS NULL OR start_by > :now)
-    AND (requires & :lacks) = 0
-    AND NOT EXISTS (
-        SELECT 1 FROM refusals WHERE refusals.job_seq = jobs.seq AND refusals.agent_id = :agent_id
-    )
-LIMIT :limit {skip_locked};
-
 -- name: pick_hedge
 -- Jobs of a lane whose second attempt is due, for an agent that never had them.
 SELECT {job_columns} FROM jobs

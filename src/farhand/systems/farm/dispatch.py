@@ -5,6 +5,7 @@ free; the second is seen by this server or another one. Whoever looks claims wit
 printer, in one transaction, so that it does not matter how many look at once.
 """
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from typing import Final
@@ -43,22 +44,27 @@ async def _dispatch(context: Context, farm: Farm, printers: Sequence[FarmPrinter
     if not free:
         return 0
     heads = await context.store.farms.heads(farm, len(free))
-    given = 0
-    for job, printer in assign(heads, free):
-        claim = Claim(
-            org_id=farm.org_id,
-            agent_id=printer.agent_id,
-            lanes=(farm.id,),
-            accept_ms=ACCEPT_MS,
-            device_id=printer.id,
-            hold=True,
-            job_id=job.id,
-        )
-        claimed = await context.store.claim(claim)
-        given += len(claimed)
+    pairs = assign(heads, free)
+    # At once, so that one commit carries many.
+    answers = await asyncio.gather(
+        *(context.store.claim(_claim(farm, job, printer)) for job, printer in pairs)
+    )
+    for (job, printer), claimed in zip(pairs, answers, strict=True):
         if claimed:
             log.info("farm_dispatched", extra={"job": job.id.hex(), "printer": printer.name})
-    return given
+    return sum(len(claimed) for claimed in answers)
+
+
+def _claim(farm: Farm, job: Waiting, printer: FarmPrinter) -> Claim:
+    return Claim(
+        org_id=farm.org_id,
+        agent_id=printer.agent_id,
+        lanes=(farm.id,),
+        accept_ms=ACCEPT_MS,
+        device_id=printer.id,
+        hold=True,
+        job_id=job.id,
+    )
 
 
 def assign(heads: list[Waiting], free: list[FarmPrinter]) -> list[tuple[Waiting, FarmPrinter]]:

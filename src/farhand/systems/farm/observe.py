@@ -40,43 +40,55 @@ log = logging.getLogger("farhand.farm")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One report about one claimed printer, and what it means."""
+    """One report about one claimed printer, and what it means.
+
+    `changed`: the printer may be free now that was not before. `row` is what is to be kept.
+    """
 
     printer: FarmPrinter
+    report: PrinterReport
     view: View
     job: Job | None
     decision: Decision
     gate: Gate
-    changed: bool = False
-    """Whether the printer may be free now that was not before."""
+    changed: bool
+    row: Observed | None = None
 
 
-async def observe(
+async def look_at(
     context: Context, printer: FarmPrinter, report: PrinterReport, message: TelemetryRequest
-) -> tuple[Step, PrinterOrder] | None:
-    """Take in one report; None when it is older than what is known.
-
-    What was seen is written down before anything follows from it: whoever looks for free
-    printers meanwhile must not see the state of before.
-    """
+) -> Step | None:
+    """What one report means; None when it is older than what is known. Nothing is changed yet."""
     now, old = context.clock.now_ms(), view_of(printer)
     if old is not None and old.boot == message.boot_id and message.seq <= old.seq:
         return None
     job = await _job_of(context, printer, report.identity)
     step = _decide(printer, report, message, job, old, now)
     declared = declared_text(report.declared) if report.declared is not None else printer.declared
-    if _worth_writing(printer, old, step.view, now) or declared != printer.declared:
-        changed = declared if declared != printer.declared else None
-        row = Observed(
-            device_id=printer.id,
-            view=msgspec.json.encode(step.view).decode(),
-            observed_at=now,
-            declared=changed,
-        )
-        await context.store.farms.observe([row])
-    if step.view.full:
-        await _carry_out(context, step)
-    return step, await _order(context, step, report)
+    if not _worth_writing(printer, old, step.view, now) and declared == printer.declared:
+        return step
+    row = Observed(
+        device_id=printer.id,
+        view=msgspec.json.encode(step.view).decode(),
+        observed_at=now,
+        declared=declared if declared != printer.declared else None,
+    )
+    return replace(step, row=row)
+
+
+async def observe(context: Context, steps: Sequence[Step]) -> list[PrinterOrder]:
+    """Take in what was seen, in one step for all printers, and carry out what follows from it.
+
+    It is written down first: whoever looks for free printers meanwhile must not see the state
+    of before.
+    """
+    await context.store.farms.observe([step.row for step in steps if step.row is not None])
+    orders: list[PrinterOrder] = []
+    for step in steps:
+        if step.view.full:
+            await _carry_out(context, step)
+        orders.append(await _order(context, step))
+    return orders
 
 
 def _decide(
@@ -108,7 +120,15 @@ def _decide(
     ended = decision.kind not in (Kind.KEEP, Kind.STALE, Kind.ADVANCE)
     news = old is None or old.state != view.state or old.full != view.full
     changed = ended or news or found == Gate.FREE
-    return Step(printer=printer, view=view, job=job, decision=decision, gate=found, changed=changed)
+    return Step(
+        printer=printer,
+        report=report,
+        view=view,
+        job=job,
+        decision=decision,
+        gate=found,
+        changed=changed,
+    )
 
 
 def _next_view(report: PrinterReport, message: TelemetryRequest, old: View | None, now: int) -> View:
@@ -287,8 +307,8 @@ def _lost(job: Job, problem: Problem) -> None:
     log.info("farm_overtaken", extra={"job": job.id.hex(), "problem": problem.problem})
 
 
-async def _order(context: Context, step: Step, report: PrinterReport) -> PrinterOrder:
-    printer = step.printer
+async def _order(context: Context, step: Step) -> PrinterOrder:
+    printer, report = step.printer, step.report
     order = PrinterOrder(id=report.id, printer_id=id_text(printer.id))
     job = step.job
     if job is not None and step.decision.kind not in (Kind.KEEP, Kind.STALE):

@@ -17,8 +17,7 @@ from farhand.server.call import Call
 from farhand.server.context import Context
 from farhand.server.text import refuse_nul
 from farhand.systems.farm.dispatch import dispatch
-from farhand.systems.farm.fit import unready
-from farhand.systems.farm.observe import WRITE_MS, observe
+from farhand.systems.farm.observe import WRITE_MS, Step, look_at, observe
 from farhand.systems.farm.submit import unknown_farm
 from farhand.systems.farm.views import about_text
 
@@ -40,22 +39,21 @@ async def telemetry(context: Context, call: Call) -> None:
     claimed = {one.gateway_printer_id: one for one in await context.store.farms.of_gateway(agent.id)}
     strangers = [report for report in message.printers if report.id not in claimed]
     await _note(context, farm, agent, strangers)
-    orders: list[PrinterOrder] = []
-    freed = False
+    steps: list[Step] = []
+    orders: dict[str, PrinterOrder] = {}
     for report in message.printers:
         printer = claimed.get(report.id)
         if printer is None:
-            orders.append(PrinterOrder(id=report.id, printer_id=None))
+            orders[report.id] = PrinterOrder(id=report.id, printer_id=None)
             continue
-        found = await observe(context, printer, report, message)
-        if found is None:
-            continue
-        orders.append(found[1])
-        latest = await context.store.farms.printer(printer.org_id, printer.id) if found[0].changed else None
-        freed = freed or (latest is not None and unready(latest, context.clock.now_ms()) is None)
-    if freed:
+        step = await look_at(context, printer, report, message)
+        if step is not None:
+            steps.append(step)
+    orders |= {order.id: order for order in await observe(context, steps)}
+    if any(step.changed for step in steps):
         await dispatch(context, farm)
-    await call.json(TelemetryReply(printers=orders))
+    replies = [orders[report.id] for report in message.printers if report.id in orders]
+    await call.json(TelemetryReply(printers=replies))
 
 
 def _check_names(message: TelemetryRequest) -> None:
