@@ -94,9 +94,7 @@ def _chosen_key(call: Call, prepared: Prepared, place: str) -> str | None:
     return f"{call.principal.kind}:{(call.principal.id or b'').hex()}:{key}{place}"
 
 
-async def _submit(
-    context: Context, call: Call, body: bytes
-) -> tuple[Submitted | Problem, dict[str, Any]]:
+async def _submit(context: Context, call: Call, body: bytes) -> tuple[Submitted | Problem, dict[str, Any]]:
     """The job, and what its system tells beside it."""
     prepared = await _prepare(context, call, body)
     done = await submit_prepared(context, call, prepared)
