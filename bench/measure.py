@@ -149,6 +149,10 @@ class Context:
         """Run one scenario of `bench.stored`. Raises LoadFailed with its message."""
         return _child("bench.stored", {"scenario": scenario, **fields})
 
+    def scenario(self, module: str, **fields: Any) -> dict[str, Any]:
+        """Run one scenario of another module in a process of its own. Raises LoadFailed with its message."""
+        return _child(module, fields)
+
     def undisturbed(self, trial: "Trial") -> dict[str, Any]:
         """Repeat a trial that shared its cores with other processes; the least disturbed one counts.
 

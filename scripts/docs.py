@@ -21,12 +21,14 @@ import msgspec
 from msgspec import inspect as mi
 
 from farhand.agent.config import AgentConfig
+from farhand.cli import fetch_exits
 from farhand.cli.main import main as cli
 from farhand.engine.registry import AGENT_GRANTS, CLIENT_GRANTS
 from farhand.model.errors import CODES
 from farhand.model.job import State
 from farhand.model.policy import COMMAND, Policy
 from farhand.model.transitions import TRANSITIONS, diagram
+from farhand.protocol import fetch
 from farhand.protocol.client import PrintOptions
 from farhand.server import api
 from farhand.server.config import ServerConfig
@@ -34,6 +36,7 @@ from farhand.server.routes import Route
 from farhand.systems import find_systems, load
 from farhand.systems.commands.declare import FIELDS, SCHEMA
 from farhand.systems.farm.rules import table as farm_table
+from farhand.systems.fetch.declare import FetchRules
 from farhand.systems.fetch.settings import FetchSettings as FetchAgentSettings
 from farhand.systems.printing.settings import PrintingSettings
 
@@ -43,6 +46,22 @@ BLOCK: Final = re.compile(
 )
 WIDTH: Final = 100
 PROTOCOL: Final = "protocol.md"
+
+BY_HAND: Final[dict[str, type[msgspec.Struct]]] = {
+    cls.__name__: cls
+    for cls in (
+        PrintOptions,
+        fetch.FetchSubmit,
+        fetch.FetchRequest,
+        fetch.FetchResult,
+        fetch.TlsReport,
+        fetch.RedirectReport,
+        fetch.TimingReport,
+        fetch.RangeReport,
+        fetch.FetchError,
+    )
+}
+"""Messages that no route takes whole."""
 
 Generator = Callable[[str, str], str]
 
@@ -148,6 +167,15 @@ def _table(head: tuple[str, ...], rows: list[tuple[str, ...]], body: str) -> str
     return "\n".join(lines)
 
 
+_PLAIN: Final[dict[type, str]] = {
+    mi.BoolType: "true or false",
+    mi.TupleType: "pair",
+    mi.DictType: "object",
+    mi.RawType: "object",
+    mi.AnyType: "any JSON",
+}
+
+
 def words(info: Any) -> str:
     """A field's type in words."""
     match info:
@@ -159,21 +187,17 @@ def words(info: Any) -> str:
             return _text_words(info)
         case mi.IntType():
             return _number_words(info)
-        case mi.BoolType():
-            return "true or false"
-        case mi.FloatType() | mi.LiteralType():
-            return _decimal_words(info) if isinstance(info, mi.FloatType) else _choice_words(info)
+        case mi.FloatType():
+            return _decimal_words(info)
+        case mi.LiteralType():
+            return _choice_words(info)
         case mi.ListType(item_type=item, max_length=most):
             limit = f"of at most {most}" if most is not None else "of any length"
             return f"list {limit}: {words(item)}"
-        case mi.DictType() | mi.RawType():
-            return "object"
         case mi.StructType(cls=cls):
             return f"[{cls.__name__}]({PROTOCOL}#{slug(cls.__name__)})"
-        case mi.AnyType():
-            return "any JSON"
         case _:
-            raise LookupError(f"no words for {info}")
+            return _PLAIN[type(info)]
 
 
 def _text_words(info: mi.StrType) -> str:
@@ -192,7 +216,7 @@ def _text_words(info: mi.StrType) -> str:
 
 
 def _number_words(info: mi.IntType) -> str:
-    if info.ge is not None and info.le is not None:
+    if info.ge is not None and info.le is not None and info.le < fetch.SIZE_MAX:
         return f"{info.ge} to {info.le}"
     return "whole number" if info.ge is None else f"at least {info.ge}"
 
@@ -251,7 +275,7 @@ def _default(field: mi.Field) -> str:
 
 def message(argument: str, body: str) -> str:
     """The fields of a message."""
-    cls = messages().get(argument) or {"PrintOptions": PrintOptions}[argument]
+    cls = messages().get(argument) or BY_HAND[argument]
     info = mi.type_info(cls)
     assert isinstance(info, mi.StructType)
     asks = info.forbid_unknown_fields
@@ -410,6 +434,11 @@ def fetch_agent_settings(argument: str, body: str) -> str:
     return _fields(FetchAgentSettings, (), body, none="–")
 
 
+def fetch_settings(argument: str, body: str) -> str:
+    """The `[fetch]` table of farhand.toml."""
+    return _fields(FetchRules, (), body, none="–")
+
+
 def state_diagram(argument: str, body: str) -> str:
     """The transition table as a diagram."""
     return f"```mermaid\n{diagram()}```"
@@ -444,17 +473,32 @@ def help_text(argument: str, body: str) -> str:
     return f"```text\n{inspect.cleandoc(command.get_help(context))}\n```"
 
 
+def exit_codes_of_fetch(argument: str, body: str) -> str:
+    """The exit codes of `farhand fetch`, and the failures behind each."""
+    found: dict[int, list[str]] = {0: [], 1: [], 2: [], 130: []}
+    for number in (fetch_exits.PARTIAL, fetch_exits.UNWELCOME, fetch_exits.UNWRITTEN):
+        found[number] = []
+    for code, number in (*fetch_exits.BY_CODE.items(), *fetch_exits.BY_STATE.items()):
+        found.setdefault(number, []).append(f"`{code}`")
+    for source, number in fetch_exits.BY_SOURCE.items():
+        found.setdefault(number, []).append(f"any other of source `{source}`")
+    rows = [(f"`{number}`", ", ".join(found[number]) or "–") for number in sorted(found)]
+    return _table(("exit code", "code of the failure", "means"), rows, body)
+
+
 GENERATORS: Final[dict[str, Generator]] = {
     "agent-settings": agent_settings,
     "code": code,
     "command-policy": command_policy,
     "decisions": decisions,
+    "exit-codes-of-fetch": exit_codes_of_fetch,
     "grants": grants,
     "help": help_text,
     "message": message,
     "policies": policies,
     "printing-settings": printing_settings,
     "fetch-agent-settings": fetch_agent_settings,
+    "fetch-settings": fetch_settings,
     "route": route,
     "routes": route_list,
     "farm-states": farm_states,

@@ -1,25 +1,19 @@
 """`farhand print`: what is sent, and exit codes by how it ends."""
 
 import json
-import os
-import pty
-import re
 import select
 import signal
 import socket
-import struct
-import subprocess
 import threading
 from collections.abc import Callable
-from fcntl import ioctl
 from pathlib import Path
-from termios import TIOCSWINSZ
 from typing import Any
 
 import pytest
 
 from tests.cli.conftest import Launch, Run
-from tests.client.server import FARHAND, HandAgent, wait_until
+from tests.cli.terminal import Terminal, without_styles
+from tests.client.server import HandAgent, wait_until
 
 Read = Callable[..., Any]
 
@@ -191,46 +185,6 @@ def test_a_reply_that_is_lost_for_good_comes_with_the_key_to_send_it_again(
     key = shown.stderr.rpartition("--idempotency-key ")[2].strip()
     made = run("print", str(label), "-p", shop.printer_ids[1], "--idempotency-key", key).stdout
     assert run("print", str(label), "-p", shop.printer_ids[1], "--idempotency-key", key).stdout == made
-
-
-class Terminal:
-    """A command in a pseudo-terminal of 80 by 24."""
-
-    def __init__(self, *arguments: str, env: dict[str, str]) -> None:
-        self._master, slave = pty.openpty()
-        ioctl(slave, TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-        self._process = subprocess.Popen(
-            [str(FARHAND), *arguments],
-            env=env,
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            start_new_session=True,
-        )
-        os.close(slave)
-        self._written = bytearray()
-
-    def read_until(self, text: str | None = None) -> str:
-        """All that was written until `text` came, or until the command hung up."""
-        while text is None or text.encode() not in self._written:
-            ready, _, _ = select.select([self._master], [], [], 30)
-            assert ready, f"nothing more came: {bytes(self._written)!r}"
-            try:
-                chunk = os.read(self._master, 65_536)
-            except OSError:
-                break
-            self._written += chunk
-        return self._written.decode()
-
-    def end(self) -> tuple[str, int]:
-        """All that was written, and the exit code."""
-        written = self.read_until()
-        os.close(self._master)
-        return written, self._process.wait(20)
-
-
-def without_styles(text: str) -> str:
-    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
 
 
 def test_a_terminal_sees_live_progress_and_then_the_result(

@@ -150,7 +150,7 @@ def test_unreachable_says_whether_the_request_may_have_been_taken() -> None:
 
 
 def test_such_a_write_is_repeated_when_it_never_left_or_was_turned_away() -> None:
-    made = answer({"id": "k", "name": "k", "grants": [], "key": "secret"}, 201)
+    made = answer({"id": "k", "name": "k", "grants": [], "user": None, "key": "secret"}, 201)
     reply, sent, _ = carry_out(
         calls.create_key("k", ["jobs.read"]), script(UNSENT, problem("busy", 503, retryable=True), made)
     )

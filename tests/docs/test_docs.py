@@ -16,6 +16,9 @@ from farhand.model.job import Evidence, State, Verb
 from farhand.protocol import DIRECTIVES, PRINT_TYPES
 from farhand.protocol.client import PrintOptions
 from farhand.protocol.commands import STATUSES
+from farhand.protocol.pulsar import ERRORS as PULSAR_ERRORS
+from farhand.protocol.pulsar import REFUSED_CODE
+from farhand.protocol.pulsar import STATES as PULSAR_STATES
 from farhand.server import config as server_config
 from farhand.server.serve import system_policies
 from farhand.systems import configured, find_systems, load, tables_of
@@ -36,6 +39,8 @@ FIELD_TABLES = (
         "agent-settings",
         "printing-settings",
         "fetch-agent-settings",
+        "fetch-settings",
+        "exit-codes-of-fetch",
         "grants",
     ),
 )
@@ -92,11 +97,26 @@ def test_every_command_has_a_section_with_its_help() -> None:
         pytest.param(sorted(FETCH_CODES), "security", id="fetch codes"),
         pytest.param(tuple(PRINT_TYPES), "systems/printing", id="print types"),
         pytest.param(PrintOptions.__struct_fields__, "systems/printing", id="print options"),
+        pytest.param(sorted(PULSAR_ERRORS), "systems/fetch", id="pulsar errors"),
+        pytest.param(PULSAR_STATES, "systems/fetch", id="pulsar states"),
+        pytest.param(tuple(State), "systems/fetch", id="states of a fetch"),
     ],
 )
 def test_every_word_has_a_row(words: tuple[str, ...], name: str) -> None:
     assert words
     assert missing(words, doc(name)) == []
+
+
+def test_every_failure_of_a_fetch_has_a_row_and_no_other_has_one() -> None:
+    made = re.compile(
+        r'''(?:agent_failure\(|FetchError\(code=|_error\(\w+, |code = .* else )"([a-z]+(?:-[a-z]+)*)"'''
+    )
+    codes = {*FETCH_CODES, REFUSED_CODE} - {"target-status", "empty-body"}
+    for path in (SRC / "systems" / "fetch").rglob("*.py"):
+        codes.update(made.findall(path.read_text()))
+    assert {"dns", "rate-limited", "agent-disk", "result-too-large"} <= codes
+    table = doc("systems/fetch").text.partition("### Failure codes")[2].partition("\n## ")[0]
+    assert sorted(re.findall(r"^\| `([a-z-]+)` \|", table, re.MULTILINE)) == sorted(codes)
 
 
 @pytest.mark.parametrize(
@@ -108,6 +128,8 @@ def test_every_word_has_a_row(words: tuple[str, ...], name: str) -> None:
         ("printing-settings", "systems/printing"),
         ("fetch-agent-settings", "operations"),
         ("command-policy", "systems/commands"),
+        ("exit-codes-of-fetch", "cli"),
+        ("fetch-settings", "systems/fetch"),
         ("grants", "security"),
         ("state-diagram", "concepts"),
         ("transitions", "concepts"),

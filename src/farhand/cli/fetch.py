@@ -17,6 +17,7 @@ from farhand.cli.fetch_exits import (
     exit_of_code,
     exit_of_failure,
 )
+from farhand.cli.interrupt import HeldInterrupt
 from farhand.cli.mistakes import Mistake
 from farhand.cli.output import show_json
 from farhand.cli.print_file import Duration
@@ -71,22 +72,25 @@ def fetch_url(
 
     \b
     Exit codes as curl's: 3 malformed URL, 6 name not resolved, 7 no connection,
-    8 no valid answer, 18 damaged on the way, 22 --fail, 23 cannot write, 28 timeout,
-    33 bad range, 35 and 60 TLS, 47 redirects, 56 other failure of the target,
-    61 coding, 63 too large or cropped. Ours: 1 farhand server, 2 wrong command line,
-    110 refused by a rule, 111 no agent took it, 112 uncertain, 113 cancelled,
-    114 failure of the agent.
+    8 no valid answer, 18 damaged on the way, 22 --fail, 23 cannot write,
+    28 timeout, 33 bad range, 35 and 60 TLS, 47 redirects, 56 other failure of
+    the target, 61 coding, 63 too large or cropped. Ours: 1 farhand server,
+    2 wrong command line, 110 refused by a rule, 111 no agent took it,
+    112 uncertain, 113 cancelled, 114 failure of the agent.
     """
     from farhand.client import FetchFailed, StillOpen
 
     via = said.pop("via")
     options = parse_request(**said)
     with session.client() as client:
+        held = HeldInterrupt()
         try:
-            made, route = _submit(client, url, via, options)
+            with held:
+                made, route = _submit(client, url, via, options)
         except FarhandError as error:
             return _refused(error, session)
         try:
+            held.obey()
             found = _wait(session, client, made.id, wait_s, route)
         except FetchFailed as failure:
             return _failed(session, failure)

@@ -116,7 +116,7 @@ def test_of_two_reports_to_two_servers_one_decides(
         )
         here, there = (_Remote(child) for child in (one, other))
         key = user_key(here)  # type: ignore[arg-type]  (all that is used of a server)
-        first, second = device(here, key=key), device(there, key=key)  # type: ignore[arg-type]
+        first, second = device(here, key=key), device(there, key=key)  # type: ignore[arg-type]  (the same)
         answers = race(first, second, key, threads, 10)
         check_counters(first, answers[0])
         check_counters(second, answers[1])
@@ -146,7 +146,7 @@ def test_a_device_approved_at_one_server_works_at_the_other_and_is_revoked_at_bo
         )
         here, there = _Remote(one), _Remote(other)
         found = device(here)  # type: ignore[arg-type]  (all that is used of a server)
-        elsewhere = Device(server=there, bid=found.bid, session_id=found.session_id)  # type: ignore[arg-type]
+        elsewhere = Device(server=there, bid=found.bid, session_id=found.session_id)  # type: ignore[arg-type]  (the same)
         assert okay(elsewhere.try_claim())["jobs"] == []
         here.call("POST", f"/agents/{found.agent_id()}/revoke").ok()
         assert found.try_claim().json()["code"] == "device-not-approved"

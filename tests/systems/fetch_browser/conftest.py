@@ -142,6 +142,13 @@ def phase(tab: Tab, *wanted: str) -> str:
     )
 
 
+def reload(tab: Tab) -> None:
+    """Load the page again; the new one is there when this returns."""
+    tab.evaluate("globalThis.before = true")
+    tab.reload()
+    until("the page is another", lambda: tab.evaluate("globalThis.before !== true"))
+
+
 def approve(server: Server, tab: Tab) -> str:
     """Type the code that the page shows; the id of the device."""
     phase(tab, "pending")

@@ -18,12 +18,20 @@ from tests.systems.fetch_browser.conftest import (
     page,
     phase,
     ready,
+    reload,
     submit,
 )
 
 BRIDGE = """globalThis.AndroidBridge = {
     serverSyncGetConfig: () => JSON.stringify({buildIdentifier: "QUJDREVGR0hJSktMTU5PUA==", other: 1}),
 };"""
+
+
+SENTENCES = """{
+    const sentence = document.querySelector("#sentence");
+    globalThis.sentences = [];
+    new MutationObserver(() => sentences.push(sentence.textContent)).observe(sentence, {childList: true});
+}"""
 
 
 def test_a_page_waits_is_approved_collects_and_fetches(
@@ -53,7 +61,7 @@ def test_the_identity_outlives_the_page_and_only_its_mask_is_shown(server: Serve
     assert len(bid) == len("browser-") + 32
     assert tab.text("#device") == bid[:12] + "…"
     assert bid not in tab.evaluate("document.body.innerText")
-    tab.reload()
+    reload(tab)
     phase(tab, "working")
     (agent,) = server.call("GET", "/agents").ok()["items"]
     assert (agent["id"], agent["runtime"]) == (device, "browser")
@@ -71,8 +79,10 @@ def test_a_device_that_is_shut_out_says_so_and_asks_again_when_told(
     assert "shut this device out" in tab.text("#sentence")
     target.go.set()
     assert server.job(job)["state"] in ("running", "queued")
+    tab.evaluate(SENTENCES)
     tab.click("#again")
-    until("it asked again", lambda: "shut this device out" in tab.text("#sentence"))
+    until("it asked again", lambda: "Asking again…" in tab.evaluate("sentences"))
+    until("it is told", lambda: "shut this device out" in tab.evaluate("sentences.at(-1)"))
 
 
 def test_the_bridge_says_who_the_device_is(server: Server, profile: Profile, target: Target) -> None:
@@ -89,6 +99,15 @@ def test_a_bridge_that_names_nobody_is_told_in_words(server: Server, profile: Pr
     phase(tab, "broken")
     assert "which device this is" in tab.text("#sentence")
     assert server.call("GET", "/agents/pending").ok()["items"] == []
+
+
+def test_a_bridge_without_storage_works(server: Server, profile: Profile, target: Target) -> None:
+    nothing = "Object.defineProperty(globalThis, 'localStorage', {get: () => null});"
+    tab = page(server, profile, script=BRIDGE + nothing)
+    approve(server, tab)
+    tab.click("input[name=privateIP][value=refuse]")
+    assert ended(server, submit(server, target.url()))["state"] == "done"
+    assert tab.complaints() == []
 
 
 def test_two_tabs_are_one_device_and_the_second_takes_over(
@@ -125,7 +144,7 @@ def test_what_a_reload_interrupts_is_known_once_its_lease_is_over(
     tab = ready(timed, profile)
     job = submit(timed, target.url("/slow"), method=method)
     until("the target is asked", lambda: target.asked("/slow"))
-    tab.reload()
+    reload(tab)
     phase(tab, "working")
     target.go.set()
     clock.advance(26_000)
@@ -169,7 +188,7 @@ def test_work_that_wants_more_than_a_browser_can_is_never_offered(
 def test_the_switches_are_kept_and_said(server: Server, profile: Profile) -> None:
     tab = ready(server, profile)
     tab.click("input[name=privateIP][value=refuse]")
-    tab.reload()
+    reload(tab)
     phase(tab, "working")
     assert tab.evaluate("document.querySelector('input[name=privateIP]:checked').value") == "refuse"
 
@@ -200,10 +219,35 @@ def test_a_range_is_cut_out_where_the_target_sends_everything(
 ) -> None:
     ready(server, profile)
     result = ended(server, submit(server, target.url("/binary"), rangeRequest="bytes=200-207"))["result"]
-    assert (
-        base64.b64decode(result["body"]) if result["bodyBase64"] else result["body"].encode() == BINARY[8:16]
-    )
+    assert result["bodyBase64"] is True
+    assert base64.b64decode(result["body"]) == BINARY[200:208]
     assert result["range"] == {"honoured": False, "first": 200, "last": 207, "total": len(BINARY)}
+
+
+@pytest.mark.parametrize("wanted", ["bytes=-8", "bytes=200-207"])
+def test_a_range_beyond_what_may_be_read_is_not_made_up(
+    server: Server, profile: Profile, target: Target, wanted: str
+) -> None:
+    ready(server, profile)
+    job = submit(server, target.url("/binary"), rangeRequest=wanted, maxResponseBytes=100)
+    result = ended(server, job)["result"]
+    assert (result["code"], result["source"]) == ("too-large", "target")
+
+
+def test_an_unsafe_request_that_may_not_be_read_is_not_called_unsent(
+    server: Server, profile: Profile, target: Target
+) -> None:
+    ready(server, profile)
+    job = ended(server, submit(server, target.url("/closed"), method="POST", body="pay"))
+    assert (job["state"], job["result"]["code"]) == ("failed", "protocol")
+    assert "may have been carried out" in job["error"]
+    assert target.asked("/closed") == 1
+
+
+def test_the_server_itself_is_no_target(server: Server, profile: Profile) -> None:
+    ready(server, profile)
+    job = ended(server, submit(server, f"http://127.0.0.1:{server.port}/agents"))
+    assert (job["state"], job["result"]["code"]) == ("failed", "blocked-address")
 
 
 def test_a_body_is_sent_as_it_is(server: Server, profile: Profile, target: Target) -> None:

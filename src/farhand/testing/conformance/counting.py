@@ -1,7 +1,6 @@
 """Who is counted for work of an owner's lane: whoever's report decided it, and nobody else."""
 
 import asyncio
-import random
 from typing import Final
 
 from farhand.engine.attempt import Settled
@@ -10,6 +9,7 @@ from farhand.engine.requests import Claimed, Release, Settle
 from farhand.model.errors import Problem
 from farhand.model.job import Dialect, State
 from farhand.model.policy import COMMAND, FETCH_SAFE, FETCH_UNSAFE, PRINT, SECOND
+from farhand.testing.dice import Dice
 from farhand.testing.factories import ORG, Scene, granted, refused, report
 
 KEY: Final = b"key".ljust(16, b"\1")
@@ -200,7 +200,7 @@ async def test_a_claim_of_several_lanes_takes_the_oldest_first(scene: Scene) -> 
 
 
 async def test_two_agents_that_race_to_settle_one_job_make_one_winner(scene: Scene) -> None:
-    rounds, dice = 500, random.Random(7)
+    rounds, dice = 500, Dice(7)
     sessions = [scene.id(), scene.id()]
     agents = [scene.id(), scene.id()]
     lanes = [scene.id() for _ in range(rounds)]
@@ -220,8 +220,7 @@ async def test_two_agents_that_race_to_settle_one_job_make_one_winner(scene: Sce
         (wins if counted else losses)[who] += 1
 
     for pair in held:
-        order = [0, 1]
-        dice.shuffle(order)
+        order = dice.pick(([0, 1], [1, 0]))
         await asyncio.gather(*(race(who, pair[who]) for who in order))
     assert (sum(wins), sum(losses)) == (rounds, rounds)
     for who, session in enumerate(sessions):

@@ -114,9 +114,26 @@ function capabilities() {
   return Object.fromEntries(SWITCHES.map((name) => [name, document.querySelector(`input[name=${name}]:checked`).value]));
 }
 
+// A WebView may keep nothing for pages: the bridge still says who the device is.
+function recalled(key) {
+  try {
+    return localStorage.getItem(key);
+  } catch {
+    return null;
+  }
+}
+
+function keep(key, value) {
+  try {
+    localStorage.setItem(key, value);
+  } catch {
+    // It holds until the page is closed.
+  }
+}
+
 function restoreSwitches() {
   for (const name of SWITCHES) {
-    const kept = localStorage.getItem(`pulsar.${name}`) === "refuse" ? "refuse" : "ignore";
+    const kept = recalled(`pulsar.${name}`) === "refuse" ? "refuse" : "ignore";
     document.querySelector(`input[name=${name}][value=${kept}]`).checked = true;
   }
 }
@@ -151,7 +168,7 @@ async function main() {
   for (const name of SWITCHES) {
     for (const input of document.querySelectorAll(`input[name=${name}]`)) {
       input.addEventListener("change", () => {
-        localStorage.setItem(`pulsar.${name}`, input.value);
+        keep(`pulsar.${name}`, input.value);
         agent.changed();
       });
     }
@@ -171,4 +188,4 @@ setInterval(() => {
   }
 }, 1000);
 
-main();
+main().catch((error) => phase("broken", { why: `The page failed: ${error.message}. Load it again.` }));

@@ -7,10 +7,12 @@ const BEAT_MS = 2000;
  * Calls `busy` when another tab is at work; resolves when it is this tab's turn, which it keeps
  * for as long as it lives.
  */
-export async function turn(bid, busy, { pause, storage = localStorage, locks = navigator.locks } = {}) {
+export async function turn(bid, busy, { pause, storage = kept(), locks = navigator.locks } = {}) {
   const name = `pulsar.agent ${bid}`;
   if (locks) return byLock(name, busy, locks);
   // No locks on pages that came over plain HTTP from another machine: a lease in the storage.
+  // Where nothing is kept either, tabs know nothing of each other: the server gives no job to one device twice.
+  if (storage === null) return;
   const me = String(Math.random());
   for (;;) {
     const held = read(storage);
@@ -44,6 +46,14 @@ function byLock(name, busy, locks) {
     };
     locks.request(name, { ifAvailable: true }, keep).catch(reject);
   });
+}
+
+function kept() {
+  try {
+    return globalThis.localStorage;
+  } catch {
+    return null;
+  }
 }
 
 function read(storage) {

@@ -2,6 +2,7 @@
 
 export const REFUSED = "agent-refused-override";
 const SAFE_WITHOUT_BODY = new Set(["GET", "HEAD"]);
+const HARMLESS = new Set(["GET", "HEAD", "OPTIONS"]);
 const METHODS = new Set(["CONNECT", "TRACE", "TRACK"]);
 const FORBIDDEN = new Set([
   "accept-charset", "accept-encoding", "access-control-request-headers", "access-control-request-method",
@@ -95,7 +96,12 @@ function base64Of(bytes) {
 }
 
 function settings(request, signal) {
-  const headers = new Headers(request.headers || {});
+  let headers;
+  try {
+    headers = new Headers(request.headers || {});
+  } catch {
+    throw new Refused("refused-header", "the browser takes a header of this request for none", "policy");
+  }
   if (request.rangeRequest) headers.set("Range", request.rangeRequest);
   let body;
   if (request.body !== null && request.body !== undefined) {
@@ -147,7 +153,11 @@ function ranged(request, response, body) {
   if (!request.rangeRequest) return { bytes: body.bytes };
   if (response.status !== 200) return { bytes: body.bytes, range: { honoured: response.status === 206 } };
   if (!RANGE.test(request.rangeRequest)) throw new Refused("bad-range", "the range cannot be read", "policy");
-  const found = slice(body.bytes, request.rangeRequest);
+  const open = request.rangeRequest.startsWith("bytes=-");
+  const found = body.cropped && open ? null : slice(body.bytes, request.rangeRequest);
+  if (found === null && body.cropped) {
+    throw new Refused("too-large", "the target sent everything, and the range lies beyond what may be read of it", "target");
+  }
   if (found === null) throw new Refused("bad-range", "the target sent less than the range asks for", "target");
   const total = body.cropped ? null : body.bytes.length;
   return { bytes: found.part, range: { honoured: false, first: found.first, last: found.last, total } };
@@ -176,12 +186,13 @@ export async function carryOut(request, signal, here = location) {
   const url = target(request.url, here);
   const stop = new AbortController();
   const timeoutMs = request.timeoutMs || 10000;
+  let response = null;
   const timer = setTimeout(() => stop.abort("timeout"), timeoutMs);
   const cancel = () => stop.abort("cancelled");
   signal.addEventListener("abort", cancel, { once: true });
   if (signal.aborted) cancel();
   try {
-    const response = await fetch(url, settings(request, stop.signal));
+    response = await fetch(url, settings(request, stop.signal));
     if (response.url) target(response.url, here);
     const body = await read(response, request.maxResponseBytes || 2097152);
     const { bytes, range } = ranged(request, response, body);
@@ -198,24 +209,29 @@ export async function carryOut(request, signal, here = location) {
     if (range) result.range = range;
     return result;
   } catch (error) {
-    throw inWords(error, stop.signal, timeoutMs);
+    throw inWords(error, { signal: stop.signal, timeoutMs, response, method: request.method });
   } finally {
     clearTimeout(timer);
     signal.removeEventListener("abort", cancel);
   }
 }
 
-function inWords(error, signal, timeoutMs) {
+function inWords(error, { signal, timeoutMs, response, method }) {
   if (error instanceof Refused) return error;
   if (signal.aborted && signal.reason === "timeout") {
     return new Refused("timeout", `no whole answer within ${timeoutMs} ms`, "target");
   }
   if (signal.aborted) return new Refused("cancelled", "the server said to stop", "agent");
+  if (error instanceof TypeError && response) {
+    return new Refused("protocol", "the connection ended amid the answer", "target");
+  }
   if (error instanceof TypeError) {
     const words = globalThis.navigator && navigator.onLine === false
       ? "this device is offline"
       : "the browser shows no answer: the target cannot be reached, or does not allow pages of others to read it (CORS)";
-    return new Refused("connect", words, "target");
+    if (HARMLESS.has((method || "GET").toUpperCase())) return new Refused("connect", words, "target");
+    // What may not be read may have been carried out: `connect` would say that nothing was sent.
+    return new Refused("protocol", `${words}; it may have been carried out all the same`, "target");
   }
   return new Refused("protocol", String((error && error.message) || error), "agent");
 }
