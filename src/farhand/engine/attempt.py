@@ -161,13 +161,15 @@ def settle(
         _apply(case, attempt, actor, Verb.RECLAIM, after(case, attempt, lost_reason=reason))
     else:
         _fail(case, attempt, actor, report)
-        if size and case.job.state == State.FAILED:
+        decided = case.job.state == State.FAILED and (size or attempt.outcome == Outcome.FAILED)
+        if decided:
             case.job.result, case.secret = report.result, report.secret
         elif size and case.open_attempts():
             # Held back: it is what is known of the end, should no sibling succeed.
             case.job.result = report.result
     attempt.settled_to = case.job.state
-    return Settled(state=case.job.state, counted=case.job.state in (State.DONE, State.FAILED))
+    own = attempt.outcome in (Outcome.SUCCEEDED, Outcome.FAILED)
+    return Settled(state=case.job.state, counted=own and case.job.state in (State.DONE, State.FAILED))
 
 
 def release(

@@ -111,17 +111,23 @@ async def _run_submits(
     mine = [work for work in works if isinstance(work.request, Submit)]
     if not mine:
         return
+    taken: list[Work] = []
     requests: list[tuple[Submit, int]] = []
     for work in mine:
         request = work.request
         if isinstance(request, Submit):
             given = request.submission
             names = given.requires.union(request.policy.requires)
-            bits = await capabilities.bits(
-                session.tx, names, session.learned, org_id=given.org_id, now=session.now
-            )
+            try:
+                bits = await capabilities.bits(
+                    session.tx, names, session.learned, org_id=given.org_id, now=session.now
+                )
+            except OverflowError as error:
+                results.answers[id(work)] = Problem("bad-field", f"requires: {error}", field="requires")
+                continue
+            taken.append(work)
             requests.append((request, bits))
-    for work, answer in zip(mine, await insert_many(session, requests), strict=True):
+    for work, answer in zip(taken, await insert_many(session, requests), strict=True):
         results.answers[id(work)] = answer
 
 

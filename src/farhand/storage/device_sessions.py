@@ -139,7 +139,7 @@ class DeviceRegistry(RegistryRows):
         old = await tx.all("expired_sessions", {"now": session.created_at})
         mine = await tx.all("agent_sessions", {"agent_id": session.agent_id})
         gone = {row[0] for row in old} | {row[0] for row in mine[SESSIONS_PER_AGENT - 1 :]}
-        for session_id in gone:
+        for session_id in sorted(gone):
             await tx.run("drop_session", {"id": session_id})
             await tx.run("drop_counters", {"org_id": session.org_id, "subject": session_id})
 

@@ -64,12 +64,17 @@ class RegistryRows(RegistryReads):
             try:
                 async with self._database.transaction() as tx:
                     answer = await self._register(tx, request, learned)
-                    await tx.notify(REGISTRY_CHANGED)
+                    # Who waits is nobody yet: what is cached of others stays as it is.
+                    if isinstance(answer, Registered):
+                        await tx.notify(REGISTRY_CHANGED)
             except GuardFailed:
                 # Another process took the name or the key just now: look again.
                 continue
+            except OverflowError as error:
+                return Problem("bad-field", f"capabilities: {error}", field="capabilities")
             self._capabilities.keep(learned)
-            self.announce()
+            if isinstance(answer, Registered):
+                self.announce()
             return answer
         return Problem("busy", "the same agent registers in many places at once; try again in a moment")
 

@@ -6,6 +6,7 @@ import msgspec
 
 from farhand.engine.requests import Settle
 from farhand.engine.wakeups import Ticket
+from farhand.model.errors import Problem
 from farhand.model.job import State
 from farhand.model.policy import COMMAND, PRINT
 from farhand.storage.database import StatementFailed
@@ -116,11 +117,9 @@ async def test_text_that_only_one_database_takes_harms_nobody_else(scene: Scene)
 async def test_an_unknown_capability_too_many_fails_one_request(scene: Scene) -> None:
     lane = scene.id()
     names = [frozenset({f"cap{n}"}) for n in range(70)]
-    answers = await asyncio.gather(
-        *(scene.submit(lane, requires=r) for r in [*names, frozenset[str]()]), return_exceptions=True
-    )
-    assert isinstance(answers[-1], bytes)
-    assert sum(isinstance(answer, OverflowError) for answer in answers) == 8
+    answers = await asyncio.gather(*(scene.try_submit(lane, requires=r) for r in [*names, frozenset[str]()]))
+    granted(answers[-1])
+    assert sum(isinstance(answer, Problem) and answer.problem == "bad-field" for answer in answers) == 8
 
 
 async def test_a_rolled_back_batch_leaves_no_capability_behind(scene: Scene) -> None:

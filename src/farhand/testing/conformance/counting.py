@@ -118,6 +118,26 @@ async def test_of_two_failures_the_last_one_counts(scene: Scene) -> None:
     assert await _figures(scene, other) == {"claims": 1, "jobs_failed": 1}
 
 
+async def test_the_error_and_the_result_of_a_job_are_of_one_attempt(scene: Scene) -> None:
+    first, second, _, other = await _hedged(scene)
+    held = report(ok=False, error="no route", result='{"code":"dns"}')
+    granted(await scene.store.settle(Settle(act=scene.unnamed(first), report=held)))
+    granted(await _settle(scene, second, ok=False))
+    job = await scene.job(first.job.id)
+    assert (job.state, job.result) == (State.FAILED, None)
+    assert (await _figures(scene, other))["jobs_failed"] == 1
+
+
+async def test_who_cannot_say_decides_nothing_even_where_a_held_failure_then_does(scene: Scene) -> None:
+    first, second, one, other = await _hedged(scene)
+    granted(await _settle(scene, first, ok=False))
+    unsure = Settle(act=scene.unnamed(second), report=report(ok=False, uncertain=True))
+    answer = granted(await scene.store.settle(unsure))
+    assert (answer.state, answer.counted) == (State.FAILED, False)
+    assert await _figures(scene, one) == {"claims": 1, "jobs_failed": 1}
+    assert await _figures(scene, other) == {"claims": 1}
+
+
 async def test_a_report_sent_twice_counts_once(scene: Scene) -> None:
     lane, session = scene.id(), scene.id()
     await scene.submit(lane, FETCH_SAFE, kind="fetch.http")

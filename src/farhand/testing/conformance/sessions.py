@@ -1,11 +1,19 @@
 """Devices that come with an identifier, their owners and their sessions."""
 
+import asyncio
 from typing import Final
 
-from farhand.engine.enrolment import PENDING_PER_ADDRESS, SESSION_MS, SESSIONS_PER_AGENT, Pending
+from farhand.engine.enrolment import (
+    PENDING_PER_ADDRESS,
+    SESSION_MS,
+    SESSIONS_PER_AGENT,
+    Pending,
+    Registration,
+)
 from farhand.engine.registry import Agent, AgentSession
 from farhand.model.errors import Problem
 from farhand.model.job import Actor
+from farhand.storage.capabilities import BITS_MAX
 from farhand.testing.factories import ORG, PERSON, Scene, granted, refused
 
 BID: Final = "browser-0123456789abcdef0123456789abcdef"
@@ -151,3 +159,34 @@ async def test_more_capability_names_than_there_are_bits_is_an_answer(scene: Sce
     answer = await scene.store.registry.open_session(ORG, agent.id, None, WORDS, None, names=names)
     assert refused(answer, "bad-field").extra["field"] == "capabilities"
     assert await scene.store.declared(names) == frozenset()
+
+
+async def test_who_still_waits_disturbs_nobody(scene: Scene) -> None:
+    heard: list[bool] = []
+    scene.store.registry.changed.append(lambda: heard.append(True))
+    for _ in range(3):
+        assert isinstance(await _present(scene), Pending)
+    assert heard == []
+    await _approved(scene, BID[:-1] + "1")
+    assert heard
+
+
+async def test_a_job_that_needs_one_capability_name_too_many_is_refused_alone(scene: Scene) -> None:
+    lane = scene.id()
+    for number in range(BITS_MAX):
+        await scene.submit(lane, requires=frozenset({f"name-{number}"}))
+    answers = await asyncio.gather(
+        scene.try_submit(lane, requires=frozenset({"one more"})), scene.try_submit(lane)
+    )
+    assert refused(answers[0], "bad-field").extra["field"] == "requires"
+    granted(answers[1])
+    more = Registration(
+        org_id=ORG,
+        key_digest=b"k" * 32,
+        name="desk",
+        dialect="native",
+        capabilities=("two more",),
+        open_enrolment=True,
+    )
+    refused(await scene.store.registry.register(more), "bad-field")
+    assert await scene.store.registry.agent_by_name(ORG, "desk") is None
