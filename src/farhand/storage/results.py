@@ -61,7 +61,7 @@ class Results:
         since = self._clock.now_ms() - OVER_MS
         async with self._database.read() as reader:
             asked = await reader.all("over_asked", {"agent_id": agent_id})
-            late = await reader.all("over_superseded", {"agent_id": agent_id, "since": since})
+            late = await reader.all("over_overtaken", {"agent_id": agent_id, "since": since})
         return list(dict.fromkeys(row[0] for row in (*asked, *late)))
 
     async def bits(self, names: Iterable[str]) -> int:

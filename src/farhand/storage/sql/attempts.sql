@@ -34,12 +34,13 @@ ON CONFLICT DO NOTHING;
 -- The agent's capabilities changed.
 DELETE FROM refusals WHERE agent_id = :agent_id;
 
--- name: over_superseded
--- What an agent may stop working on: another was first.
+-- name: over_overtaken
+-- What an agent may stop working on: another was first, or the job ended after this attempt was given up.
 SELECT j.id AS id, a.ended_at AS ended_at
 FROM attempts AS a
 INNER JOIN jobs AS j ON a.job_seq = j.seq
-WHERE a.agent_id = :agent_id AND a.outcome = 'superseded' AND a.ended_at > :since
+WHERE a.agent_id = :agent_id AND a.outcome IN ('superseded', 'lost') AND a.ended_at > :since
+    AND j.finished_at IS NOT NULL
 ORDER BY a.ended_at DESC
 LIMIT 20;
 

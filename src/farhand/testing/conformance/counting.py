@@ -201,6 +201,16 @@ async def test_the_loser_of_a_hedge_is_told_so_for_a_while(scene: Scene) -> None
     assert await scene.store.over(first.attempt.agent_id) == []
 
 
+async def test_an_agent_whose_lease_was_lost_is_told_once_the_job_is_over(scene: Scene) -> None:
+    lane = scene.id()
+    job = await scene.submit(lane, FETCH_SAFE, kind="fetch.http")
+    slow = await _take(scene, lane, session=scene.id())
+    await scene.lapse(slow)
+    assert await scene.store.over(slow.attempt.agent_id) == []
+    granted(await _settle(scene, await _take(scene, lane, session=scene.id())))
+    assert await scene.store.over(slow.attempt.agent_id) == [job]
+
+
 async def test_an_agent_is_told_of_a_job_that_is_to_be_cancelled(scene: Scene) -> None:
     lane = scene.id()
     job = await scene.submit(lane, FETCH_SAFE, kind="fetch.http")

@@ -51,4 +51,4 @@ CREATE TABLE result_bodies (
 ) {without_rowid};
 CREATE INDEX result_bodies_sha256 ON result_bodies (sha256);
 ALTER TABLE attempts ADD COLUMN session_id {uuid};
-CREATE INDEX attempts_superseded ON attempts (agent_id, ended_at) WHERE outcome = 'superseded';
+CREATE INDEX attempts_overtaken ON attempts (agent_id, ended_at) WHERE outcome IN ('superseded', 'lost');
