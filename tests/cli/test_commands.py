@@ -141,7 +141,8 @@ def test_keys_are_made_used_listed_and_revoked(run: Run, read: Read) -> None:
     run("printers", env={"FARHAND_TOKEN": key})
     refused = run("agents", "list", env={"FARHAND_TOKEN": key}, code=1)
     assert "agents.read" in refused.stderr
-    assert any(line.split()[1:3] == ["till", "valid"] for line in run("keys", "list").stdout.splitlines())
+    listed = [line.split()[1:4] for line in run("keys", "list").stdout.splitlines()]
+    assert ["till", "owner", "valid"] in listed
     run("keys", "revoke", "till")
     gone = run("printers", env={"FARHAND_TOKEN": key}, code=1)
     assert "FARHAND_TOKEN" in gone.stderr

@@ -335,8 +335,8 @@ MUTANTS = (
         "storage/writer.py",
         "        for ticket in flight.parked:\n",
         "        for ticket in flight.parked[:0]:\n",
-        "batching",
-        keys="postgres and never_forgotten",
+        "parked_beside",
+        keys="came_up_beside",
     ),
     _m(
         "a batch commits its jobs in any order",

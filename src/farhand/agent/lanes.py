@@ -21,12 +21,14 @@ class Lanes:
     lanes without a device take at once.
 
     Lanes go by the device's name, because work left behind by an earlier run must hold its
-    lane before the server has given ids. `changed` is set when a lane appears or falls free.
+    lane before the server has given ids. `changed` is set when a lane appears or falls free,
+    `left` whenever work ends.
     """
 
     def __init__(self, widths: Mapping[str, int] | None = None) -> None:
         self._widths = {name: width for name, width in (widths or {}).items() if width}
         self.changed = asyncio.Event()
+        self.left = asyncio.Event()
         self._names: dict[str, str] = {}
         self._busy: dict[str, set[asyncio.Task[None]]] = {}
 
@@ -80,5 +82,6 @@ class Lanes:
         tasks.discard(task)
         if not tasks:
             del self._busy[name]
+        self.left.set()
         if self.is_free(name) and not was_free:
             self.changed.set()

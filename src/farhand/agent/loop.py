@@ -10,7 +10,7 @@ from farhand.agent.backoff import Backoff
 from farhand.agent.errors import LinkError, NoAnswer, ShutOut
 from farhand.agent.lanes import Lanes
 from farhand.agent.link import Link
-from farhand.agent.suspend import Waker
+from farhand.agent.suspend import Waker, within
 from farhand.protocol.agent import ClaimedJob, ClaimReply, ClaimRequest
 
 BATCH: Final = 16
@@ -56,6 +56,7 @@ class Claims:
         while True:
             # Cleared before the look, so that a lane that falls free meanwhile is not missed.
             self._lanes.changed.clear()
+            self._lanes.left.clear()
             free = self._lanes.free()
             if not free:
                 await self._lanes.changed.wait()
@@ -99,8 +100,9 @@ class Claims:
             return DRAINED_MS
         self.drained = False
         if taken and not any(taken):
-            # Only offers that are in hand already: their start is on its way.
-            return REPEATED_MS
+            # Only offers that are in hand already: their start is on its way, or their end.
+            await within(self._lanes.left, REPEATED_MS)
+            return 0
         held_ms = (asyncio.get_running_loop().time() - began) * 1000
         if not reply.jobs and held_ms < request.wait_ms / 2:
             # Answered early and empty: the server is on its way down.
