@@ -84,11 +84,20 @@ class FarhandServer:
 
 
 def read_line(process: "subprocess.Popen[str]", seconds: float = 20) -> str:
-    """The next line of a process's output."""
+    """The next line of a process's output.
+
+    Read byte by byte: what a buffer has taken beyond the line, `select` would not know of.
+    """
     assert process.stdout is not None
-    ready, _, _ = select.select([process.stdout], [], [], seconds)
-    assert ready, f"{process.args}: no output within {seconds} s"
-    return process.stdout.readline()
+    output, line, end = process.stdout.fileno(), bytearray(), time.monotonic() + seconds
+    while not line.endswith(b"\n"):
+        ready, _, _ = select.select([output], [], [], max(0.0, end - time.monotonic()))
+        assert ready, f"{process.args}: no output within {seconds} s but {bytes(line)!r}"
+        byte = os.read(output, 1)
+        if not byte:
+            break
+        line += byte
+    return line.decode()
 
 
 @contextmanager

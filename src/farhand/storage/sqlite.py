@@ -5,6 +5,7 @@ import fcntl
 import os
 import threading
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -24,6 +25,8 @@ _WRITER = (
     "PRAGMA temp_store = MEMORY",
     "PRAGMA cache_size = -65536",
 )
+OPEN_TRIES = 100
+OPEN_PAUSE_S = 0.05
 _READER = ("PRAGMA busy_timeout = 10000", "PRAGMA query_only = ON", "PRAGMA cache_size = -16384")
 
 
@@ -187,7 +190,7 @@ class SqliteDatabase:
         try:
             if self.exclusive:
                 self._held = hold_file(self._path.with_name(self._path.name + ".lock"))
-            self._writer = self._connect(_WRITER)
+            self._writer = await self._connect_first()
             self._migrate(self._writer)
             self._reader = self._connect(_READER)
         except apsw.Error as error:
@@ -206,12 +209,24 @@ class SqliteDatabase:
             os.close(self._held)
             self._held = None
 
+    async def _connect_first(self) -> Any:
+        # Another process may be turning a new file to WAL, for which SQLite does not wait.
+        for _ in range(OPEN_TRIES):
+            with suppress(apsw.BusyError):
+                return self._connect(_WRITER)
+            await asyncio.sleep(OPEN_PAUSE_S)
+        return self._connect(_WRITER)
+
     def _connect(self, pragmas: tuple[str, ...]) -> Any:
         connection: Any = apsw.Connection(str(self._path), statementcachesize=256)
-        # Without this a statement is planned anew whenever a bound value could change its plan.
-        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
-        for pragma in pragmas:
-            connection.execute(pragma).fetchall()
+        try:
+            # Without this a statement is planned anew whenever a bound value could change its plan.
+            connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
+            for pragma in pragmas:
+                connection.execute(pragma).fetchall()
+        except apsw.Error:
+            connection.close()
+            raise
         return connection
 
     def _migrate(self, connection: Any) -> None:
