@@ -168,8 +168,7 @@ def settle(
             # Held back: it is what is known of the end, should no sibling succeed.
             case.job.result = report.result
     attempt.settled_to = case.job.state
-    own = attempt.outcome in (Outcome.SUCCEEDED, Outcome.FAILED)
-    return Settled(state=case.job.state, counted=own and case.job.state in (State.DONE, State.FAILED))
+    return Settled(state=case.job.state, counted=_decided(attempt))
 
 
 def release(
@@ -257,8 +256,7 @@ def _settle_closed(
 ) -> Settled | Problem:
     job = case.job
     if attempt.digest == report.digest and attempt.settled_to is not None:
-        counted = attempt.settled_to in (State.DONE, State.FAILED)
-        return Settled(state=attempt.settled_to, replay=True, counted=counted)
+        return Settled(state=attempt.settled_to, replay=True, counted=_decided(attempt))
     newest = named and attempt.number == job.attempt
     lost = attempt.outcome in (Outcome.LOST, Outcome.UNACCEPTED)
     if newest and lost and report.ok and (job.state in WAITING or job.state == State.UNCERTAIN):
@@ -279,6 +277,12 @@ def _settle_closed(
         data = '{"digest":"' + report.digest.hex() + '","said":"' + said + '"}'
         case.append(Verb.LATE_RESULT, job.state, actor, attempt=attempt.number, data=data)
     return stale(case.job)
+
+
+def _decided(attempt: Attempt) -> bool:
+    """Whether the job ended by this attempt's own report; who cannot say decides nothing."""
+    own = attempt.outcome in (Outcome.SUCCEEDED, Outcome.FAILED)
+    return own and attempt.settled_to in (State.DONE, State.FAILED)
 
 
 def _settled_late(case: Case, attempt: Attempt, report: Report) -> Settled:

@@ -134,6 +134,8 @@ async def test_who_cannot_say_decides_nothing_even_where_a_held_failure_then_doe
     unsure = Settle(act=scene.unnamed(second), report=report(ok=False, uncertain=True))
     answer = granted(await scene.store.settle(unsure))
     assert (answer.state, answer.counted) == (State.FAILED, False)
+    again = granted(await scene.store.settle(unsure))
+    assert (again.state, again.counted, again.replay) == (State.FAILED, False, True)
     assert await _figures(scene, one) == {"claims": 1, "jobs_failed": 1}
     assert await _figures(scene, other) == {"claims": 1}
 
