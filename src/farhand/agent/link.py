@@ -129,7 +129,7 @@ class Link:
             client.stream("GET", path, headers=headers) as reply,
         ):
             if reply.status_code != 200:
-                raise _failure(reply, await _body(reply))
+                raise _failure(reply, await whole_body(reply))
             if not reply.headers.get("content-type", "").startswith("application/octet-stream"):
                 raise NoAnswer("the payload came as a page, not as bytes; is there a proxy in between?")
             count = 0
@@ -156,7 +156,7 @@ class Link:
             async with self._limit(self._stall_ms) as (client, limit):
                 content = _chunks(file, partial(_push_back, limit, self._stall_ms))
                 async with client.stream("PUT", target, content=content, headers=headers) as reply:
-                    body = await _body(reply)
+                    body = await whole_body(reply)
                     if reply.status_code not in (200, 201):
                         raise _failure(reply, body)
         return _decoded(target, body, ResultBodyReply)
@@ -203,7 +203,7 @@ class Link:
             self._limit(wait_ms + self._answer_ms) as (client, _),
             client.stream("POST", path, content=content, headers=headers) as reply,
         ):
-            body = await _body(reply)
+            body = await whole_body(reply)
             if reply.status_code != 200:
                 raise _failure(reply, body)
         return _decoded(path, body, kind)
@@ -277,7 +277,8 @@ def _decoded(path: str, body: bytes, kind: type[R]) -> R:
         raise NoAnswer(f"the reply to {path} is not the server's: {error}") from error
 
 
-async def _body(reply: httpx2.Response) -> bytes:
+async def whole_body(reply: httpx2.Response) -> bytes:
+    """The body of a reply of bearable size. Raises NoAnswer for a larger one."""
     body = bytearray()
     async for chunk in reply.aiter_bytes():
         body += chunk
@@ -289,7 +290,7 @@ async def _body(reply: httpx2.Response) -> bytes:
 def _failure(reply: httpx2.Response, body: bytes) -> Exception:
     problem = _problem(reply, body)
     status = reply.status_code
-    wait_ms = _retry_after_ms(reply)
+    wait_ms = retry_after_ms(reply)
     if problem is None:
         where = f", which points to {reply.headers['location']}" if "location" in reply.headers else ""
         return NoAnswer(f"answered {status}{where}, but not by the server", retry_after_ms=wait_ms)
@@ -323,7 +324,8 @@ def _problem(reply: httpx2.Response, body: bytes) -> dict[str, Any] | None:
     return problem if isinstance(problem.get("code"), str) else None
 
 
-def _retry_after_ms(reply: httpx2.Response) -> int | None:
+def retry_after_ms(reply: httpx2.Response) -> int | None:
+    """How long a reply asks to wait, within reason; None when it does not."""
     text = reply.headers.get("retry-after", "")
     if not text.isascii() or not text.isdigit():
         return None

@@ -4,6 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+DEFAULT_ORG: Final = 1
+"""The tenant of whoever names none."""
+
 ONLINE_MS: Final = 60_000
 AGENT_STATES: Final = ("pending", "active", "paused", "draining", "revoked")
 AGENT_GRANTS: Final = ("agent.work", "commands.process")

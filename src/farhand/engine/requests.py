@@ -192,12 +192,3 @@ class PayloadPlace:
     size: int
     body: bytes | None
     sha256: bytes | None
-
-
-@dataclass(slots=True)
-class Touched:
-    """What a committed transaction changed that somebody may wait for."""
-
-    lanes: set[bytes] = field(default_factory=set[bytes])
-    jobs: set[bytes] = field(default_factory=set[bytes])
-    agents: set[bytes] = field(default_factory=set[bytes])

@@ -8,7 +8,7 @@ from typing import Final
 
 from farhand.engine.enrolment import replayed, signature_required
 from farhand.engine.ports import Store
-from farhand.engine.registry import AGENT_GRANTS, Agent
+from farhand.engine.registry import AGENT_GRANTS, DEFAULT_ORG, Agent
 from farhand.engine.requests import Nonce
 from farhand.model.clock import Clock
 from farhand.model.errors import Problem
@@ -21,7 +21,6 @@ KEY_MIN: Final = 16
 KEY_MAX: Final = 512
 CACHE_MS: Final = 2_000
 CACHE_MAX: Final = 50_000
-DEFAULT_ORG: Final = 1
 FAILURES_PER_MINUTE: Final = 120
 ADDRESSES_MAX: Final = 10_000
 

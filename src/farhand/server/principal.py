@@ -27,13 +27,6 @@ class Principal:
     owner_lanes: tuple[bytes, ...] = ()
     user_id: bytes = b""
 
-    @property
-    def own_lanes(self) -> tuple[bytes, ...]:
-        """The lanes of a native claim: the agent's devices, and with the grant itself, for commands."""
-        if self.agent is None or COMMANDS not in self.grants:
-            return self.lanes
-        return (*self.lanes, self.agent.id)
-
     @classmethod
     def root(cls, user_id: bytes = b"") -> Self:
         """The holder of the root token, who acts for the tenant's first user."""

@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from farhand.engine.enrolment import DeviceSpec, Pending, Registration
+from farhand.engine.registry import DEFAULT_ORG
 from farhand.model.errors import Problem
 from farhand.model.ids import id_text
 from farhand.protocol import PROTOCOL_HEADER
@@ -97,7 +98,7 @@ async def register(context: Context, call: Call) -> None:
     public_key = _presented(message, signed)
     _check_printers(message)
     request = Registration(
-        org_id=1,
+        org_id=DEFAULT_ORG,
         key_digest=digest(key),
         name=message.name,
         dialect="native" if call.header(PROTOCOL_HEADER.lower().encode()) is not None else "print",

@@ -1,11 +1,14 @@
-"""What databases and readers of JSON refuse, found before it reaches one."""
+"""What databases and readers of JSON refuse, found before it reaches one; fields that jobs share."""
 
-from collections.abc import Iterable
-from typing import Any, cast
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, cast
 
 import msgspec
 
+from farhand.model.clock import from_rfc3339
 from farhand.protocol.wire import bad_field
+
+AHEAD_MAX_MS: Final = 366 * 24 * 3_600_000
 
 
 def refuse_nul(body: bytes, message: object) -> None:
@@ -51,3 +54,27 @@ def _find(value: Any, path: str) -> str | None:
             if found is not None:
                 return found
     return None
+
+
+def line_tags(tags: Sequence[str]) -> tuple[str, ...]:
+    """The tags of a job. Raises Problem naming the one that is not a single line."""
+    for index, tag in enumerate(tags):
+        if "\n" in tag or "\r" in tag:
+            raise bad_field(f"tags[{index}]", "must be one line")
+    return tuple(tags)
+
+
+def moment_to_run(text: str | None, now: int) -> int | None:
+    """The `run_at` of a job in ms UTC; None for now, or for what has passed.
+
+    Raises Problem for what is no RFC 3339 time, or lies more than a year ahead.
+    """
+    if text is None:
+        return None
+    try:
+        moment = from_rfc3339(text)
+    except (ValueError, OverflowError) as error:
+        raise bad_field("run_at", "must be an RFC 3339 time such as 2026-12-24T18:00:00Z") from error
+    if moment > now + AHEAD_MAX_MS:
+        raise bad_field("run_at", "must lie within a year from now")
+    return moment if moment > now else None

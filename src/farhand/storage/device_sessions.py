@@ -15,12 +15,10 @@ from farhand.engine.enrolment import (
     bid_name,
     revoked,
 )
-from farhand.engine.registry import Agent, AgentSession
+from farhand.engine.registry import DEFAULT_ORG, Agent, AgentSession
 from farhand.model.errors import Problem
 from farhand.storage.database import Row, Tx
 from farhand.storage.registry_rows import REGISTRY_CHANGED, RegistryRows, agent_params
-
-DEFAULT_ORG = 1
 
 
 class DeviceRegistry(RegistryRows):

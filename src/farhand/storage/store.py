@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from farhand.engine.attempt import Held, Settled
+from farhand.engine.registry import DEFAULT_ORG
 from farhand.engine.requests import (
     Act,
     Attach,
@@ -39,8 +40,6 @@ from farhand.storage.results import Results
 from farhand.storage.secret_rows import SecretRows
 from farhand.storage.vault import Vault
 from farhand.storage.writer import Writer
-
-DEFAULT_ORG = 1
 
 
 def _system_jitter() -> float:

@@ -7,21 +7,19 @@ from typing import Any, Final
 import msgspec
 
 from farhand.engine.farms import DEVICE_KIND, Farm
-from farhand.model.clock import from_rfc3339
 from farhand.model.errors import Problem
 from farhand.model.ids import id_text, parse_id
 from farhand.model.job import Submission
 from farhand.protocol.farm import SubmitFarmPrint
-from farhand.protocol.wire import bad_field, encode
 from farhand.protocol.wire import decode as decode_message
+from farhand.protocol.wire import encode
 from farhand.server.desk import Desk, Prepared
 from farhand.server.principal import Principal
-from farhand.server.text import refuse_deep, refuse_nul
+from farhand.server.text import line_tags, moment_to_run, refuse_deep, refuse_nul
 from farhand.systems.farm.fit import fit_text
 from farhand.systems.farm.upload import upload_of
 
 KIND: Final = "farm.print"
-AHEAD_MAX_MS: Final = 366 * 24 * 3_600_000
 _decoder = msgspec.json.Decoder(SubmitFarmPrint)
 
 
@@ -50,11 +48,11 @@ async def decode(body: bytes, principal: Principal, desk: Desk) -> Prepared:
         mode=fit_text(message.requirements, printer_id),
         title=message.title or message.filename,
         source=message.source,
-        tags=_tags(message),
+        tags=line_tags(message.tags),
         metadata=None if message.metadata is None else encode(message.metadata).decode(),
         params=_params(message, farm),
         priority=message.priority,
-        run_at=_run_at(message, desk.clock.now_ms()),
+        run_at=moment_to_run(message.run_at, desk.clock.now_ms()),
         expires_in_ms=None if message.expires_in is None else message.expires_in * 1000,
         submitted_by=principal.id,
         actor=principal.actor,
@@ -105,22 +103,3 @@ def _canonical(message: SubmitFarmPrint, submission: Submission) -> bytes:
     plain["farm"] = id_text(submission.lane)
     plain["requirements"] = submission.mode
     return json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()
-
-
-def _tags(message: SubmitFarmPrint) -> tuple[str, ...]:
-    for index, tag in enumerate(message.tags):
-        if "\n" in tag or "\r" in tag:
-            raise bad_field(f"tags[{index}]", "must be one line")
-    return tuple(message.tags)
-
-
-def _run_at(message: SubmitFarmPrint, now: int) -> int | None:
-    if message.run_at is None:
-        return None
-    try:
-        moment = from_rfc3339(message.run_at)
-    except (ValueError, OverflowError) as error:
-        raise bad_field("run_at", "must be an RFC 3339 time such as 2026-12-24T18:00:00Z") from error
-    if moment > now + AHEAD_MAX_MS:
-        raise bad_field("run_at", "must lie within a year from now")
-    return moment if moment > now else None

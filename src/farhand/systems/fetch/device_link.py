@@ -14,17 +14,15 @@ import msgspec
 
 from farhand import __version__
 from farhand.agent.errors import LinkError, NoAnswer, Pending, Refused, ShutOut, Stale
-from farhand.agent.link import server_context
+from farhand.agent.link import retry_after_ms, server_context, whole_body
 from farhand.protocol.fetch import RESPONSE_BYTES, TIMEOUT_MS, FetchError, FetchParams, FetchResult
 from farhand.protocol.pulsar import PATH, RETRY_IDLE_MS, RETRY_SETTLED_MS
 
 ANSWER_MS: Final = 15_000
 CONNECT_MS: Final = 10_000
 STALL_MS: Final = 30_000
-REPLY_BYTES_MAX: Final = 64 * 1024 * 1024
 # A multiple of three, so that pieces of base64 join without padding.
 PIECE_BYTES: Final = 192 * 1024
-RETRY_AFTER_MAX_MS: Final = 600_000
 
 T = TypeVar("T")
 
@@ -223,7 +221,7 @@ class DeviceLink:
                 headers["Content-Length"] = str(len(before) + (size + 2) // 3 * 4 + len(after))
                 body = self._pieces(before, file, after, limit)
             async with self._client.stream("POST", f"{PATH}/{verb}", content=body, headers=headers) as reply:
-                answer = await _read(reply)
+                answer = await whole_body(reply)
         if reply.status_code != 200:
             raise _failure(reply, answer)
         try:
@@ -254,17 +252,8 @@ class DeviceLink:
             raise NoAnswer(f"{self._server} cannot be reached: {words}") from error
 
 
-async def _read(reply: httpx2.Response) -> bytes:
-    body = bytearray()
-    async for chunk in reply.aiter_bytes():
-        body += chunk
-        if len(body) > REPLY_BYTES_MAX:
-            raise NoAnswer(f"the reply is larger than {REPLY_BYTES_MAX} bytes")
-    return bytes(body)
-
-
 def _failure(reply: httpx2.Response, body: bytes) -> LinkError:
-    status, wait_ms = reply.status_code, _retry_after_ms(reply)
+    status, wait_ms = reply.status_code, retry_after_ms(reply)
     try:
         found = msgspec.json.decode(body, type=_Error)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -283,13 +272,6 @@ def _failure(reply: httpx2.Response, body: bytes) -> LinkError:
             return NoAnswer(words, retry_after_ms=wait_ms)
         case _:
             return Refused(words, problem=found.code)
-
-
-def _retry_after_ms(reply: httpx2.Response) -> int | None:
-    text = reply.headers.get("retry-after", "")
-    if not text.isascii() or not text.isdigit():
-        return None
-    return min(int(text) * 1000, RETRY_AFTER_MAX_MS) or None
 
 
 def unreadable(job: Job, error: Exception) -> Report:

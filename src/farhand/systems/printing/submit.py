@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 
 from farhand.engine.registry import Device
-from farhand.model.clock import from_rfc3339
 from farhand.model.errors import Problem
 from farhand.model.ids import parse_id
 from farhand.model.job import Submission
@@ -18,7 +17,7 @@ from farhand.protocol.wire import bad_field, encode
 from farhand.protocol.wire import decode as decode_message
 from farhand.server.desk import Desk, PayloadUrl, Prepared
 from farhand.server.principal import Principal
-from farhand.server.text import refuse_deep, refuse_nul
+from farhand.server.text import line_tags, moment_to_run, refuse_deep, refuse_nul
 
 _capabilities = msgspec.json.Decoder(dict[str, Any])
 _decoder = msgspec.json.Decoder(SubmitPrint)
@@ -49,12 +48,12 @@ async def decode(body: bytes, principal: Principal, desk: Desk) -> Prepared:
         mode=mode,
         title=message.title,
         source=message.source,
-        tags=_tags(message),
+        tags=line_tags(message.tags),
         metadata=None if message.metadata is None else encode(message.metadata).decode(),
         params=_params(message),
         payload=content,
         priority=message.priority,
-        run_at=_run_at(message, now),
+        run_at=moment_to_run(message.run_at, now),
         expires_in_ms=_expires_in_ms(message),
         submitted_by=principal.id,
         actor=principal.actor,
@@ -143,25 +142,6 @@ def _params(message: SubmitPrint) -> str | None:
         if chosen:
             given["options"] = chosen
     return encode(given).decode() if given else None
-
-
-def _tags(message: SubmitPrint) -> tuple[str, ...]:
-    for index, tag in enumerate(message.tags):
-        if "\n" in tag or "\r" in tag:
-            raise bad_field(f"tags[{index}]", "must be one line")
-    return tuple(message.tags)
-
-
-def _run_at(message: SubmitPrint, now: int) -> int | None:
-    if message.run_at is None:
-        return None
-    try:
-        moment = from_rfc3339(message.run_at)
-    except (ValueError, OverflowError) as error:
-        raise bad_field("run_at", "must be an RFC 3339 time such as 2026-12-24T18:00:00Z") from error
-    if moment > now + 366 * 24 * 3_600_000:
-        raise bad_field("run_at", "must lie within a year from now")
-    return moment if moment > now else None
 
 
 def _expires_in_ms(message: SubmitPrint) -> int | None:

@@ -8,7 +8,7 @@ from typing import Final, Generic, TypeVar
 
 from msgspec import UNSET
 
-from farhand.engine.enrolment import Pending
+from farhand.engine.enrolment import SESSION_MS, Pending
 from farhand.engine.registry import AgentSession
 from farhand.model.errors import Problem
 from farhand.protocol.fetch import CAPABILITY, INSECURE_TLS, PRIVATE_IP, TAG_PREFIX
@@ -19,7 +19,6 @@ from farhand.server.context import Context
 from farhand.server.principal import Principal
 from farhand.systems.fetch.dialects.words import Refused
 
-LIFE_MS: Final = 24 * 3_600_000
 REFRESH_MS: Final = 60_000
 USER_AGENT_MAX: Final = 500
 BID_MIN: Final = 16
@@ -117,7 +116,7 @@ class Devices:
     ) -> AgentSession:
         """The session with what its device says it can do now, alive for another day."""
         capabilities = session.capabilities if said is None else capabilities_of(said)
-        fresh = context.clock.now_ms() - (session.expires_at - LIFE_MS) < REFRESH_MS
+        fresh = context.clock.now_ms() - (session.expires_at - SESSION_MS) < REFRESH_MS
         if fresh and capabilities == dict(session.capabilities):
             return session
         found = await context.store.registry.refresh_session(
